@@ -1,0 +1,147 @@
+"""A trained agent: acts, is evaluated, is saved to one file and loaded from it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Space
+
+from tightrope import checkpoint
+from tightrope.config import Config
+from tightrope.errors import TightropeError
+from tightrope.evaluation import Evaluation, evaluate, protocol
+from tightrope.games import EnvMaker, GameInfo, GameOptions, make_game
+from tightrope.games.gym import Observations
+from tightrope.network import NetworkMaker, QNetwork, build_network
+
+
+@dataclass(frozen=True)
+class AgentFacts:
+    """What is known of an agent; stored with its weights."""
+
+    game: str
+    preset: str
+    seed: int
+    frames: int
+    score: float | None  # of its last evaluation in training
+    network: str
+    config: dict[str, Any]
+
+
+class Agent:
+    """A Q-network that plays one game. `tightrope.train` and `tightrope.load` return one."""
+
+    def __init__(
+        self, network: QNetwork, info: GameInfo, facts: AgentFacts, device: torch.device, env: EnvMaker | None = None
+    ) -> None:
+        self.network = network
+        self.info = info
+        self.facts = facts
+        self.device = device
+        self.run: Path | None = None
+        self._env = env
+
+    @property
+    def observation_space(self) -> Space[Any]:
+        """What `act` takes: one observation of the game, or the last four where the agent sees stacks of frames."""
+        return self.info.observation_space
+
+    def _frames(self, observations: Any, batched: bool) -> torch.Tensor:
+        batch = list(observations) if batched else [observations]
+        space = self.observation_space
+        if self.info.rom is not None:
+            states = np.stack([np.asarray(o) for o in batch])
+        elif self.info.stack > 1:
+            assert isinstance(space, Box)
+            seen = Observations(Box(space.low[0], space.high[0], dtype=space.dtype))
+            states = np.stack([np.stack([seen.frame(frame) for frame in o]) for o in batch])
+        else:
+            seen = Observations(space)
+            states = np.stack([seen.frame(o) for o in batch])
+        states = states.reshape(len(batch), *self.info.state_shape)
+        return torch.as_tensor(states, device=self.device)
+
+    def _is_batch(self, observations: Any) -> bool:
+        """One observation has the space's own shape; a batch has one axis more."""
+        shape = self.observation_space.shape
+        if isinstance(observations, list) and shape is None:
+            return True
+        given = np.shape(observations) if shape is not None else ()
+        if shape is None or given == shape:
+            return False
+        if given[1:] == shape:
+            return True
+        raise TightropeError(f"observation of shape {given}: must be {shape}, or a batch of such")
+
+    @torch.no_grad()
+    def q_values(self, observations: Any) -> np.ndarray:
+        """The value of each action: [actions] for one observation, [batch, actions] for a batch."""
+        batched = self._is_batch(observations)
+        values: np.ndarray = self.network(self._frames(observations, batched)).cpu().numpy()
+        return values if batched else values[0]
+
+    def act(self, observations: Any) -> Any:
+        """The best action for one observation, or an array of them for a batch.
+
+        >>> import gymnasium, tightrope
+        >>> agent = tightrope.train("CartPole-v1", frames=300, learn_start_steps=100, out=tmp / "act", quiet=True)
+        >>> env = gymnasium.make("CartPole-v1")
+        >>> observation, _ = env.reset(seed=0)
+        >>> agent.act(observation) in (0, 1)
+        True
+        """
+        best = self.q_values(observations).argmax(-1)
+        return int(best) if np.ndim(best) == 0 else best
+
+    def evaluate(
+        self, episodes: int | None = None, how: str = "paper", seed: int = 0, **options: Any
+    ) -> Evaluation:
+        """Plays games and scores them; `how` is the protocol, "paper" or "sticky".
+
+        >>> import tightrope
+        >>> agent = tightrope.train("maze", frames=300, learn_start_steps=100, out=tmp / "evaluate", quiet=True)
+        >>> len(agent.evaluate(episodes=5).scores)
+        5
+        """
+        plan = protocol(how, Config(**self.facts.config), self.facts.game)
+        if episodes is not None:
+            if episodes < 1:
+                raise TightropeError(f"episodes = {episodes}: must be a whole number of at least 1")
+            plan = replace(plan, episodes=episodes, steps=0)
+        if options:
+            plan = replace(plan, options=replace(plan.options, **options))
+        return evaluate(self.network, self.facts.game, plan, seed, self.device, self._env)
+
+    def save(self, path: Path) -> None:
+        """One safetensors file with all that `load` needs."""
+        checkpoint.write(path, dict(self.network.state_dict()), {"agent": asdict(self.facts)})
+
+    @classmethod
+    def load(
+        cls, path: Path, device: torch.device, env: EnvMaker | None = None, network: NetworkMaker | None = None
+    ) -> Agent:
+        """The agent in a file. One trained on an environment or network of your own needs them again."""
+        tensors, stored = checkpoint.read(path)
+        try:
+            facts = AgentFacts(**stored["agent"])
+            config = Config(**facts.config)
+        except (KeyError, TypeError) as problem:
+            raise TightropeError(f"{path} is not an agent: {json.dumps(str(problem))}") from None
+        if facts.game == "custom" and env is None:
+            raise TightropeError(f"{path} plays an environment of its own: load it in Python with env=...")
+        if facts.network == "custom" and network is None:
+            raise TightropeError(f"{path} has a network of its own: load it in Python with network=...")
+        game = make_game(facts.game, 1, 0, GameOptions(sticky=config.sticky), env)
+        game.close()
+        kind = network or (game.info.network if config.network == "auto" else config.network)
+        net = build_network(kind, game.info.state_shape, game.info.num_actions, game.info.scale, 0)
+        try:
+            net.load_state_dict(tensors)
+        except RuntimeError as problem:
+            raise TightropeError(f"{path} does not fit {facts.game}: {str(problem).splitlines()[-1].strip()}") from None
+        return cls(net.to(device), game.info, facts, device, env)

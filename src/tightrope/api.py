@@ -1,0 +1,168 @@
+"""The same from Python as from the command line: train, resume, load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tightrope import run
+from tightrope.agent import Agent
+from tightrope.config import preset as load_preset
+from tightrope.errors import TightropeError
+from tightrope.games import EnvMaker, canonical
+from tightrope.network import NetworkMaker
+from tightrope.progress import Progress
+from tightrope.run import Description, RunFolder
+from tightrope.trainer import Trainer, new_run_path, pick_device
+
+
+def default_preset(game: str) -> str:
+    """The preset that suits a game: paper for Atari, minatar, maze, and classic for the rest."""
+    family = game.partition("/")[0]
+    return {"atari": "paper", "minatar": "minatar", "tightrope": "maze"}.get(family, "classic")
+
+
+def train(
+    game: str | None = None,
+    *,
+    env: EnvMaker | None = None,
+    network: NetworkMaker | None = None,
+    preset: str | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    out: str | Path | None = None,
+    quiet: bool = False,
+    **fields: Any,
+) -> Agent:
+    """Trains an agent and returns it; the run is kept in the folder `out` (its path is `agent.run`).
+
+    Args:
+        game: a game's name in any usual spelling: "pong", "ALE/MsPacman-v5", "minatar/breakout", "maze", "CartPole-v1".
+        env: instead of a name, a function that makes an environment of your own: Gymnasium, discrete actions.
+        network: instead of ours, a function (state shape, number of actions) -> torch.nn.Module. Its input is a batch
+            of float states (images from 0 to 1), its output one value for each action.
+        preset: where the numbers come from; by default the one that suits the game.
+        fields: any field of the preset, changed: lam=1, frames=1_000_000 ... `tightrope presets NAME` lists them.
+
+    >>> import tightrope
+    >>> agent = tightrope.train("maze", frames=400, learn_start_steps=100, out=tmp / "train", quiet=True)
+    >>> agent.facts.frames
+    400
+
+    An environment and a network of your own:
+
+    >>> import gymnasium, torch
+    >>> def my_net(shape, actions):
+    ...     return torch.nn.Sequential(torch.nn.Linear(*shape, 32), torch.nn.ReLU(), torch.nn.Linear(32, actions))
+    >>> agent = tightrope.train(env=lambda: gymnasium.make("CartPole-v1"), network=my_net, frames=300,
+    ...                         learn_start_steps=100, out=tmp / "own", quiet=True)
+    """
+    if (game is None) == (env is None):
+        raise TightropeError("give either the name of a game or env=, a function that makes one")
+    name = canonical(game) if game is not None else "custom"
+    chosen = preset or default_preset(name)
+    config = load_preset(chosen)
+    if name.partition("/")[0] not in ("atari", "minatar") and "sticky" not in fields:
+        fields = fields | {"sticky": 0.0}  # other games have no sticky actions
+    config = config.replace(**fields)
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise TightropeError(f"seed = {seed!r}: must be a whole number of at least 0")
+    device = str(pick_device(device))
+    path = Path(out) if out is not None else new_run_path(name, seed)
+    description = Description(
+        game=name,
+        preset=chosen,
+        seed=seed,
+        device=device,
+        config=config,
+        network="custom" if network is not None else "auto",
+        made_with={"commit": run.commit()} | run.versions(),
+    )
+    folder = RunFolder(path)
+    progress = Progress(path, config.frames, quiet)
+    trainer = Trainer(description, folder, env, network, progress.say)
+    folder.create(description)
+    trainer.start()
+    return _finish(trainer, path, progress)
+
+
+def resume(
+    path: str | Path,
+    *,
+    env: EnvMaker | None = None,
+    network: NetworkMaker | None = None,
+    device: str | None = None,
+    quiet: bool = False,
+) -> Agent:
+    """Continues a run from its last checkpoint, as if it had never stopped.
+
+    >>> import tightrope
+    >>> agent = tightrope.train("maze", frames=400, learn_start_steps=100, out=tmp / "resume", quiet=True)
+    >>> tightrope.resume(agent.run, quiet=True).facts.frames  # it was at its end already
+    400
+    """
+    path = Path(path)
+    description = Description.from_toml(path / "config.toml")
+    if device is not None:
+        description.device = device
+    if description.game == "custom" and env is None:
+        raise TightropeError(f"{path} trains on an environment of its own: resume it in Python with env=...")
+    if description.network == "custom" and network is None:
+        raise TightropeError(f"{path} has a network of its own: resume it in Python with network=...")
+    folder = RunFolder(path)
+    if folder.checkpoints.saved() and not description.config.save_replay:
+        raise TightropeError(
+            f"{path} kept no replay (save_replay = false), so it cannot go on as if nothing had happened"
+        )
+    progress = Progress(path, description.config.frames, quiet)
+    trainer = Trainer(description, folder, env, network, progress.say)
+    trainer.resume()
+    return _finish(trainer, path, progress)
+
+
+def _finish(trainer: Trainer, path: Path, progress: Progress) -> Agent:
+    try:
+        with progress, trainer.stopping_on_signals():
+            for values in trainer.train():
+                progress.show(values, trainer.last_score)
+    finally:
+        trainer.folder.close()
+        trainer.game.close()
+    if trainer.stopped_early:
+        progress.say(f"stopped at {trainer.frames:,} frames; everything is saved: tightrope resume {path}")
+    agent = trainer.agent()
+    agent.run = path
+    return agent
+
+
+def load(
+    path: str | Path,
+    *,
+    which: str = "best",
+    device: str = "auto",
+    env: EnvMaker | None = None,
+    network: NetworkMaker | None = None,
+) -> Agent:
+    """The agent of a run (its best by evaluation, or which="last"), or the agent in a file.
+
+    >>> import tightrope
+    >>> agent = tightrope.train("maze", frames=400, learn_start_steps=100, out=tmp / "load", quiet=True)
+    >>> tightrope.load(agent.run).facts.game
+    'tightrope/Maze-v0'
+    """
+    path = Path(path)
+    run_path = None
+    if path.is_dir():
+        run_path, folder = path, RunFolder(path)
+        if not (path / "config.toml").exists():
+            raise TightropeError(f"{path} is not a run: it has no config.toml")
+        if which not in ("best", "last"):
+            raise TightropeError(f"which = {which!r}: must be best or last")
+        path = folder.best if which == "best" and folder.best.exists() else folder.last
+        if not path.exists():
+            raise TightropeError(f"{run_path} has no agent yet: it was stopped before its first checkpoint")
+    elif not path.exists():
+        raise TightropeError(f"{path} does not exist")
+    agent = Agent.load(path, pick_device(device), env, network)
+    agent.run = run_path
+    return agent

@@ -1,0 +1,87 @@
+"""The paper's idea and nothing else: bounds on Q(s_j, a_j) that the neighbours of sample j give.
+
+Shapes: B samples; H rows ahead (column i is row j+i); M rows behind (column i is row j-1-i); A and C bounds ahead and
+behind. A bound is named by its *offset*: how many steps lie between the sample and the state it is taken from. The
+paper's horizon k is offset k+1. A bound that does not exist is minus (lower) or plus (upper) infinity.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def lower_bounds(
+    rewards_BH: Tensor,
+    terminal_BH: Tensor,
+    exists_BA: Tensor,
+    offsets_BA: Tensor,
+    values_BA: Tensor,
+    gamma: float,
+) -> Tensor:
+    """L at offset n: r_j + ... + gamma^(n-1) r_(j+n-1) + gamma^n V(s_(j+n)), the last term absent after a terminal step.
+
+    `values` are max_a Q-(s_(j+n), a). Offset 1 is the ordinary target y.
+    """
+    powers_H = gamma ** torch.arange(rewards_BH.shape[1], device=rewards_BH.device, dtype=rewards_BH.dtype)
+    sums_BH = torch.cumsum(rewards_BH * powers_H, dim=1)
+    last_BA = offsets_BA - 1
+    goes_on_BA = ~terminal_BH.gather(1, last_BA)
+    bootstrap_BA = torch.where(goes_on_BA, gamma ** offsets_BA.to(values_BA.dtype) * values_BA, 0.0)
+    bounds_BA = sums_BH.gather(1, last_BA) + bootstrap_BA
+    return torch.where(exists_BA, bounds_BA, -torch.inf)
+
+
+def upper_bounds(
+    rewards_BM: Tensor, exists_BC: Tensor, offsets_BC: Tensor, values_BC: Tensor, gamma: float
+) -> Tensor:
+    """U at offset m: gamma^-m (Q-(s_(j-m), a_(j-m)) - r_(j-m) - ... - gamma^(m-1) r_(j-1)).
+
+    `values` are Q- of the actions that were taken. Dividing first turns the sum into one running sum backwards from j:
+    gamma^-m (r_(j-m) + ... + gamma^(m-1) r_(j-1)) = gamma^-1 r_(j-1) + ... + gamma^-m r_(j-m).
+    """
+    steps_M = torch.arange(1, rewards_BM.shape[1] + 1, device=rewards_BM.device, dtype=rewards_BM.dtype)
+    sums_BM = torch.cumsum(rewards_BM * gamma**-steps_M, dim=1)
+    bounds_BC = gamma ** -offsets_BC.to(values_BC.dtype) * values_BC - sums_BM.gather(1, offsets_BC - 1)
+    return torch.where(exists_BC, bounds_BC, torch.inf)
+
+
+def tighten(
+    q_B: Tensor,
+    y_B: Tensor,
+    lower_B: Tensor,
+    upper_B: Tensor,
+    lam: float | Tensor,
+    slack: float = 0.0,
+    mean_of_both: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Where the penalised loss pulls Q, and how hard; and which bounds are violated.
+
+    The gradient of (Q-y)^2 + lam (L-Q)+^2 + lam (Q-U)+^2 is 2 (1 + lam n) (Q - target), where n bounds are violated and
+    target = (y + lam * sum of the violated bounds) / (1 + lam n). Returns target, 1 + lam n, and the two masks.
+    """
+    low_B = lower_B > q_B + slack
+    high_B = upper_B < q_B - slack
+    violated_B = low_B.to(q_B.dtype) + high_B.to(q_B.dtype)
+    pull_B = torch.where(low_B, lower_B, 0.0) + torch.where(high_B, upper_B, 0.0)
+    if mean_of_both:
+        pull_B = pull_B / violated_B.clamp(min=1)
+        violated_B = violated_B.clamp(max=1)
+    weight_B = 1 + lam * violated_B
+    return (y_B + lam * pull_B) / weight_B, weight_B, low_B, high_B
+
+
+def discounted_returns(rewards_TE: Tensor, tails_E: Tensor, gamma: float) -> Tensor:
+    """R_t = r_t + gamma R_(t+1) for every row of every column, the row after the last having the value `tails`.
+
+    Done by doubling: sums over 1, 2, 4, ... rows, so there is no loop over steps. A not-a-number tail (return unknown)
+    makes the whole column unknown.
+    """
+    returns_TE = rewards_TE.to(torch.float64, copy=True)
+    returns_TE[-1] += gamma * tails_E
+    span = 1
+    while span < len(returns_TE):
+        ahead_TE = returns_TE[span:] * gamma**span
+        returns_TE[:-span] += ahead_TE
+        span *= 2
+    return returns_TE

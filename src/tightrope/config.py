@@ -1,0 +1,269 @@
+"""Every number of a run: its meaning, its unit, what is allowed, and the presets that set it.
+
+The dataclass says what a number *means*; `presets/*.toml` say what it *is* and where it comes from. No number has a
+default in code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from tightrope.errors import TightropeError, near
+
+
+def setting(
+    meaning: str, unit: str = "", low: float | None = None, high: float | None = None
+) -> Any:
+    """A field of Config, with what `tightrope presets` and `--help` say about it."""
+    return dataclasses.field(
+        metadata={"meaning": meaning, "unit": unit, "low": low, "high": high}
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All settings of one run. Budgets are in frames; what counts steps or rows says so in its name."""
+
+    # The budget
+    frames: int = setting("training budget", "frames", 1)
+    epoch_frames: int = setting("an epoch: the stretch between evaluations", "frames", 1)
+    eval_every_epochs: int = setting("evaluate after every so many epochs; 0: never", "epochs", 0)
+
+    # The game
+    num_envs: int = setting("environments played at once", "environments", 1, 4096)
+    max_game_frames: int = setting("cut a training game off here; 0: no limit", "frames", 0)
+    noop_max: int = setting("most random no-ops at the start of a game (Atari)", "frames", 0, 1000)
+    sticky: float = setting("probability that the game repeats the last action (Atari, MinAtar)", "", 0, 1)
+    clip_rewards: bool = setting("learn from rewards clipped to [-1, 1] (Atari only)")
+    life_ends: bool = setting("a lost life ends the episode for learning; the game goes on (Atari)")
+    life_noops: int = setting("no-op steps after a lost life, not stored (Atari)", "steps", 0, 100)
+    cut_at_epoch: bool = setting("end every epoch by cutting the running games off")
+
+    # Exploration
+    epsilon_start: float = setting("probability of a random action at first", "", 0, 1)
+    epsilon_end: float = setting("probability of a random action at last", "", 0, 1)
+    epsilon_decay_steps: int = setting("from the first to the last, counted from the start of learning", "steps", 1)
+    random_start_steps: int = setting("random actions at the start of each life", "steps", 0)
+
+    # Replay
+    replay_rows: int = setting("size of the replay", "rows", 2)
+    learn_start_steps: int = setting("steps played before learning starts", "steps", 0)
+    sample_unfinished: bool = setting("sample episodes that have not ended; if not, learning starts at that many finished rows")
+    skip_start_rows: int = setting("first rows of a life that are neither samples nor predecessors", "rows", 0)
+
+    # Bounds
+    bounds: bool = setting("tighten; false is plain DQN")
+    k: int = setting("K: horizons of the bounds, k = 1..K", "steps", 0, 64)
+    upper_from: int = setting("first horizon of the upper bounds: 1 starts at s(j-2), 0 at s(j-1)", "", 0, 1)
+    lower_draws: int = setting("lower bounds drawn for each sample; 0: all horizons", "", 0)
+    upper_draws: int = setting("upper bounds drawn for each sample; 0: all horizons", "", 0)
+    use_return: bool = setting("the finished episode's return R_j joins the lower bounds")
+    use_upper: bool = setting("use upper bounds")
+    lam: float = setting("lambda: weight of the penalty on a violated bound", "", 0)
+    slack: float = setting("a bound is violated only beyond this", "value", 0)
+    both_violated: Literal["both", "mean"] = setting("two violated bounds: a penalty each, or one on their mean")
+    rescale: bool = setting("divide the gradient by 1 + lambda x violated bounds")
+    bounds_at_end: bool = setting("bounds also for an episode's last step; if not, its target is R_j alone")
+    cut_return: Literal["absent", "sum", "mean_q"] = setting(
+        "R_j of an episode that was cut off: none, the plain sum, or closed with the mean online Q of the last "
+        "state and stored as terminal"
+    )
+
+    # Learning
+    network: Literal["auto", "paper", "small", "mlp"] = setting("Q-network; auto: by the kind of observation")
+    gamma: float = setting("discount", "", 1e-3, 1)
+    batch_size: int = setting("samples of one update", "rows", 1)
+    update_every_steps: int = setting("one update for every so many steps, whatever num_envs is", "steps", 1)
+    target_every_steps: int = setting("refresh of the target network", "steps", 1)
+    learning_rate: float = setting("step size of RMSProp", "", 0)
+    rms_decay: float = setting("decay of RMSProp's averages", "", 0, 1)
+    rms_epsilon: float = setting("epsilon inside RMSProp's root", "", 1e-12)
+    error_clip: float = setting("clip the error to [-this, this]; 0: no clipping", "value", 0)
+
+    # Evaluation
+    eval_episodes: int = setting("games of one evaluation", "games", 1)
+    eval_steps: int = setting("play so many steps instead of a number of games; 0: games", "steps", 0)
+    eval_epsilon: float = setting("probability of a random action in evaluation", "", 0, 1)
+    eval_max_game_frames: int = setting("cut an evaluation game off here; 0: no limit", "frames", 0)
+
+    # Records
+    log_frames: int = setting("a line of metrics every so many", "frames", 1)
+    checkpoint_frames: int = setting("a checkpoint every so many", "frames", 1)
+    save_replay: bool = setting("checkpoints hold the replay, so that resume is exact")
+
+    def __post_init__(self) -> None:
+        for name in field_names():
+            value = coerce(name, getattr(self, name))
+            object.__setattr__(self, name, value)
+        if self.epsilon_end > self.epsilon_start:
+            raise TightropeError(
+                f"epsilon_end = {self.epsilon_end}: must not exceed epsilon_start = {self.epsilon_start}"
+            )
+        if self.learn_start_steps > self.replay_rows:
+            raise TightropeError(
+                f"learn_start_steps = {self.learn_start_steps}: must not exceed replay_rows = {self.replay_rows}"
+            )
+        # A window must fit into each environment's share of the ring, with room to move.
+        least = 4 * (self.reach + 4) * self.num_envs
+        if self.replay_rows < least:
+            raise TightropeError(
+                f"replay_rows = {self.replay_rows}: needs at least {least} for num_envs = {self.num_envs} and k = {self.k}"
+            )
+        if self.target_every_steps < self.update_every_steps:
+            raise TightropeError(
+                f"target_every_steps = {self.target_every_steps}: must be at least update_every_steps = "
+                f"{self.update_every_steps}"
+            )
+
+    @property
+    def reach(self) -> int:
+        """How many rows ahead of and behind a sample its bounds look."""
+        return self.k + 1 if self.bounds else 1
+
+    @property
+    def target_every_updates(self) -> int:
+        return self.target_every_steps // self.update_every_steps
+
+    def replace(self, **changes: Any) -> Config:
+        """A copy with some fields changed.
+
+        >>> preset("paper").replace(lam=1).lam
+        1.0
+        """
+        for name in changes:
+            if name not in field_names():
+                raise unknown_field(name, changes[name])
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+_TYPES = get_type_hints(Config)
+
+
+def field_names() -> list[str]:
+    return [f.name for f in dataclasses.fields(Config)]
+
+
+def describe(name: str) -> dict[str, Any]:
+    """Meaning, unit and limits of a field."""
+    return dict(Config.__dataclass_fields__[name].metadata)
+
+
+def allowed(name: str) -> str:
+    """What a field takes, in words.
+
+    >>> allowed("lam")
+    'a number of at least 0'
+    """
+    kind, limits = _TYPES[name], describe(name)
+    if kind is bool:
+        return "true or false"
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(get_args(kind))
+    low, high = limits["low"], limits["high"]
+    words = "a whole number" if kind is int else "a number"
+    if high is not None:
+        return f"{words} from {low:g} to {high:g}"
+    return f"{words} of at least {low:g}"
+
+
+def unknown_field(name: str, value: Any = None) -> TightropeError:
+    said = f" = {value!r}" if value is not None else ""
+    return TightropeError(
+        f"unknown field {name}{said}{near(name, field_names()) or '; tightrope presets paper lists them all'}"
+    )
+
+
+def coerce(name: str, value: Any) -> Any:
+    """`value` as the field's type, or a TightropeError that names field, value and what is allowed.
+
+    Text is read as a person writes it: 10M, 50k, 1e6, 1_000_000, true, False.
+
+    >>> coerce("frames", "10M")
+    10000000
+    """
+    kind, limits = _TYPES[name], describe(name)
+    refusal = TightropeError(f"{name} = {value!r}: must be {allowed(name)}")
+    if kind is bool:
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        if not isinstance(value, bool):
+            raise refusal
+        return value
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise refusal
+        return value
+    if isinstance(value, bool):
+        raise refusal
+    try:
+        if isinstance(value, str):
+            text = value.strip()
+            factor = {"k": 1e3, "M": 1e6}.get(text[-1:], 0)
+            value = float(text[:-1]) * factor if factor else float(text.replace("_", ""))
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise refusal from None
+    # `not (a <= b)` instead of `a > b`, so that not-a-number is refused too.
+    if limits["low"] is not None and not (number >= limits["low"]):
+        raise refusal
+    if not number <= (limits["high"] if limits["high"] is not None else 1e15):
+        raise refusal
+    if kind is int:
+        if number != int(number):
+            raise refusal
+        return int(number)
+    return number
+
+
+# ---------------------------------------------------------------------------------------------------------- presets
+
+
+def preset_names() -> list[str]:
+    folder = resources.files("tightrope") / "presets"
+    return sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
+
+
+def _read(name: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Values and origins of a preset, its base's first. The origin is the comment on the number's own line."""
+    if name not in preset_names():
+        raise TightropeError(
+            f"unknown preset {name!r}{near(name, preset_names())} (there are {', '.join(preset_names())})"
+        )
+    text = (resources.files("tightrope") / "presets" / f"{name}.toml").read_text("utf-8")
+    values = tomllib.loads(text)
+    origins = dict(re.findall(r"^(\w+) *=[^#\n]*# *(.+)$", text, re.M))
+    base = values.pop("base", None)
+    values.pop("about")
+    if base is None:
+        return values, origins
+    base_values, base_origins = _read(base)
+    return base_values | values, base_origins | origins
+
+
+def preset(name: str) -> Config:
+    """The preset of that name.
+
+    >>> preset("paper").lam
+    4.0
+    """
+    values, _ = _read(name)
+    return Config(**values)
+
+
+def origins(name: str) -> dict[str, str]:
+    """Where each number of a preset comes from."""
+    return _read(name)[1]
+
+
+def about(name: str) -> str:
+    """What a preset is, in a sentence."""
+    text = (resources.files("tightrope") / "presets" / f"{name}.toml").read_text("utf-8")
+    return str(tomllib.loads(text)["about"])

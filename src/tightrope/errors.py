@@ -1,0 +1,20 @@
+"""The one exception whose text is meant for the person at the keyboard."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TightropeError(Exception):
+    """A mistake the user can mend. The command line prints its one sentence and exits with 2."""
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """', did you mean a, b?' for the names nearest to `word`, or '' where nothing is near.
+
+    >>> near("pogn", ["pong", "breakout"])
+    '; did you mean pong?'
+    """
+    hits = difflib.get_close_matches(word.lower(), list(known), n=4, cutoff=0.5)
+    return f"; did you mean {', '.join(hits)}?" if hits else ""

@@ -1,0 +1,84 @@
+"""Where experience comes from: names to games."""
+
+from __future__ import annotations
+
+from tightrope.errors import TightropeError, near
+from tightrope.games.base import Game, GameInfo, GameOptions, Step
+from tightrope.games.gym import EnvMaker
+
+__all__ = ["MAZE_ID", "EnvMaker", "Game", "GameInfo", "GameOptions", "Step", "canonical", "make_game", "register"]
+
+MAZE_ID = "tightrope/Maze-v0"
+
+
+def register() -> None:
+    """Makes the maze known to Gymnasium."""
+    import gymnasium
+
+    if MAZE_ID not in gymnasium.registry:
+        gymnasium.register(MAZE_ID, entry_point="tightrope.games.maze:MazeEnv")
+
+
+def canonical(name: str) -> str:
+    """The one spelling of a game's name, or an error with near matches.
+
+    >>> canonical("MsPacman"), canonical("maze"), canonical("minatar/breakout"), canonical("CartPole-v1")
+    ('atari/ms_pacman', 'tightrope/Maze-v0', 'minatar/breakout', 'CartPole-v1')
+    """
+    from tightrope.games.atari import find_rom, rom_names
+    from tightrope.games.minatar import GAMES, find_minatar
+
+    if name.lower() in ("maze", MAZE_ID.lower()):
+        return MAZE_ID
+    if (minatar := find_minatar(name)) is not None:
+        return f"minatar/{minatar}"
+    if (rom := find_rom(name)) is not None:
+        return f"atari/{rom}"
+
+    import gymnasium
+
+    register()
+    # "module:Id" imports a module that registers the environment, as Gymnasium itself allows.
+    if name in gymnasium.registry or ":" in name:
+        return name
+    known = {known.lower(): known for known in gymnasium.registry}
+    known |= {rom: rom for rom in rom_names()} | {f"minatar/{game}": f"minatar/{game}" for game in GAMES}
+    if name.lower() in known:
+        return known[name.lower()]
+    hint = near(name, known)
+    raise TightropeError(f"unknown game {name!r}{hint or '; tightrope games lists them'}")
+
+
+def make_game(name: str, num_envs: int, seed: int, options: GameOptions, env: EnvMaker | None = None) -> Game:
+    """The game of that name, or one made of the user's own environments."""
+    from tightrope.games.gym import GymGame
+
+    if env is not None:
+        if options.sticky:
+            raise TightropeError(f"sticky = {options.sticky}: only Atari and MinAtar games have sticky actions")
+        return GymGame(name, env, num_envs, seed, options)
+    name = canonical(name)
+    family, _, title = name.partition("/")
+    if family == "atari":
+        from tightrope.games.atari import AtariGame
+
+        return AtariGame(title, num_envs, seed, options)
+    mode = "rgb_array" if options.render else None
+    if family == "minatar":
+        from tightrope.games.minatar import MinAtarEnv
+
+        return GymGame(name, lambda: MinAtarEnv(title, options.sticky, mode), num_envs, seed, options)
+    if options.sticky:
+        raise TightropeError(f"sticky = {options.sticky}: only Atari and MinAtar games have sticky actions")
+
+    import gymnasium
+
+    register()
+
+    def make() -> gymnasium.Env:  # type: ignore[type-arg]
+        try:
+            return gymnasium.make(name, render_mode=mode)
+        except (gymnasium.error.Error, ImportError, AttributeError) as problem:
+            raise TightropeError(f"game {name} cannot be made: {problem}") from None
+
+    return GymGame(name, make, num_envs, seed, options)

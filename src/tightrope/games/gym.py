@@ -1,0 +1,202 @@
+"""Any Gymnasium environment with discrete actions, N of them stepped one after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete, Space
+from gymnasium.spaces.utils import flatdim, flatten
+
+from tightrope.errors import TightropeError
+from tightrope.games.base import ActionLog, Game, GameInfo, GameOptions, Step
+
+#: Rebuild and seed an environment anew at the end of the first game after so many steps, so that its log stays short.
+RESEED_STEPS = 10_000
+#: The paper's network needs at least this many pixels a side; smaller images get the 3x3 network.
+LEAST_SIDE = 36
+SIDE = 84
+
+EnvMaker = Callable[[], "gymnasium.Env[Any, Any]"]
+
+
+class Observations:
+    """How a space's observations become frames: vectors as they are, small images by channel, others grey 84x84."""
+
+    def __init__(self, space: Space[Any]) -> None:
+        self.space = space
+        self.stack = 1
+        self.scale = 1.0
+        self.dtype = np.dtype(np.float32)
+        if isinstance(space, Box) and len(space.shape) in (2, 3):
+            shape = space.shape if len(space.shape) == 3 else (*space.shape, 1)
+            # Channels stand where the shorter of the outer sides is.
+            self._channels_last = shape[2] <= shape[0]
+            height, width = shape[:2] if self._channels_last else shape[1:]
+            channels = shape[2] if self._channels_last else shape[0]
+            bytes_like = space.dtype in (np.uint8, np.bool_)
+            self.dtype = np.dtype(np.uint8) if bytes_like else np.dtype(np.float32)
+            if min(height, width) < LEAST_SIDE:
+                if min(height, width) < 3:
+                    raise TightropeError(f"images of {height}x{width} are too small: at least 3x3")
+                self.kind, self.frame_shape = "small", (channels, height, width)
+                # Bits (MinAtar) are 0 and 1 already; bytes are not.
+                self.scale = 1 / 255 if space.dtype == np.uint8 else 1.0
+            else:
+                self.kind, self.frame_shape = "paper", (1, SIDE, SIDE)
+                self.stack = 4
+                self.dtype = np.dtype(np.uint8)
+                self.scale = 1 / 255
+                # Floats are taken to span the space's own bounds.
+                low, high = float(np.min(space.low)), float(np.max(space.high))
+                self._low, self._span = (0.0, 255.0) if bytes_like or not math.isfinite(high - low) else (low, high - low)
+        else:
+            try:
+                features = flatdim(space)
+            except NotImplementedError:
+                raise TightropeError(f"observations of {space} cannot be made into a vector") from None
+            self.kind, self.frame_shape = "mlp", (features,)
+
+    def frame(self, observation: Any) -> np.ndarray:
+        """One observation as a frame."""
+        if self.kind == "mlp":
+            vector = np.asarray(flatten(self.space, observation), dtype=np.float32)
+            return vector.reshape(self.frame_shape)
+        image = np.asarray(observation)
+        image = image.reshape(*image.shape, 1) if image.ndim == 2 else image
+        image = np.moveaxis(image, 2, 0) if self._channels_last else image
+        if self.kind == "small":
+            return np.ascontiguousarray(image, dtype=self.dtype)
+        grey = (image.astype(np.float32).mean(0) - self._low) * (255.0 / self._span)
+        small = torch.nn.functional.interpolate(torch.from_numpy(grey)[None, None], (SIDE, SIDE), mode="area")
+        return small[0].round().clamp(0, 255).to(torch.uint8).numpy()
+
+    @property
+    def given_space(self) -> Space[Any]:
+        """What a person hands to Agent.act: one observation, or the last four where states are stacks."""
+        if self.stack == 1:
+            return self.space
+        assert isinstance(self.space, Box)
+        return Box(
+            np.stack([self.space.low] * self.stack), np.stack([self.space.high] * self.stack), dtype=self.space.dtype
+        )
+
+
+class GymGame(Game):
+    def __init__(self, name: str, make: EnvMaker, num_envs: int, seed: int, options: GameOptions) -> None:
+        self._make = make
+        self.num_envs = num_envs
+        self.options = options
+        self._log = ActionLog(num_envs, seed)
+        self._envs = [make() for _ in range(num_envs)]
+        actions = self._envs[0].action_space
+        if not isinstance(actions, Discrete):
+            raise TightropeError(f"{name} has actions {actions}: only discrete actions are supported")
+        self._first_action = int(actions.start)
+        self._observations = Observations(self._envs[0].observation_space)
+        seen = self._observations
+        self.info = GameInfo(
+            name=name,
+            num_actions=int(actions.n),
+            frame_shape=seen.frame_shape,
+            frame_dtype=seen.dtype,
+            stack=seen.stack,
+            scale=seen.scale,
+            frames_per_step=1,
+            network=seen.kind,
+            observation_space=seen.given_space,
+        )
+        self._scores = np.zeros(num_envs, dtype=np.float64)
+        self._game_frames = np.zeros(num_envs, dtype=np.int64)
+        self._resetting = np.zeros(num_envs, dtype=bool)  # the next step is a reset
+        self._sent = np.zeros(num_envs, dtype=np.int64)
+
+    def _start(self, env: int) -> np.ndarray:
+        """A new game; after a long log in an environment built and seeded anew."""
+        if self._log.lengths[env] > RESEED_STEPS or self._log.seedings[env] == 0:
+            if self._log.seedings[env] > 0:
+                self._envs[env].close()
+                self._envs[env] = self._make()
+            observation, _ = self._envs[env].reset(seed=self._log.reseed(env))
+        else:
+            observation, _ = self._envs[env].reset()
+        return self._observations.frame(observation)
+
+    def reset(self) -> np.ndarray:
+        return np.stack([self._start(env) for env in range(self.num_envs)])
+
+    def send(self, actions: np.ndarray) -> None:
+        self._sent = np.asarray(actions, dtype=np.int64)
+
+    def receive(self) -> Step:
+        n = self.num_envs
+        frames = np.empty((n, *self.info.frame_shape), dtype=self.info.frame_dtype)
+        rewards = np.zeros(n, dtype=np.float64)
+        over, cut = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
+        reset = self._resetting.copy()
+        self._log.append(self._sent, reset)
+        for env in range(n):
+            if reset[env]:
+                self._scores[env], self._game_frames[env] = 0.0, 0
+                frames[env] = self._start(env)
+                continue
+            observation, reward, terminated, truncated, _ = self._envs[env].step(self._first_action + int(self._sent[env]))
+            frames[env] = self._observations.frame(observation)
+            rewards[env], over[env] = float(reward), terminated
+            self._scores[env] += float(reward)
+            self._game_frames[env] += 1
+            limit = self.options.max_game_frames
+            cut[env] = not terminated and (truncated or (limit > 0 and self._game_frames[env] >= limit))
+        self._resetting = over | cut
+        return Step(
+            frames=frames,
+            rewards=rewards,
+            transition=~reset,
+            terminal=over,
+            cut=cut,
+            begins=reset,
+            game_over=over | cut,
+            scores=self._scores.copy(),
+        )
+
+    def cut_off(self) -> None:
+        self._resetting[:] = True
+
+    def save(self) -> dict[str, np.ndarray]:
+        return self._log.save() | {
+            "scores": self._scores.copy(),
+            "game_frames": self._game_frames.copy(),
+            "resetting": self._resetting.copy(),
+        }
+
+    def restore(self, saved: dict[str, np.ndarray]) -> None:
+        self._log.restore(saved)
+        self._scores = saved["scores"].copy()
+        self._game_frames = saved["game_frames"].astype(np.int64)
+        self._resetting = saved["resetting"].astype(bool)
+        for env in range(self.num_envs):
+            self._envs[env].reset(seed=self._log.seed_of(env))
+            for told in self._log.told(env).tolist():
+                if told < 0:
+                    self._envs[env].reset()
+                else:
+                    self._envs[env].step(self._first_action + told)
+
+    def picture(self) -> np.ndarray:
+        try:
+            image: Any = self._envs[0].render()
+        except gymnasium.error.DependencyNotInstalled as missing:
+            raise TightropeError(f"{self.info.name} cannot be drawn: {missing}") from None
+        if not isinstance(image, np.ndarray) or image.ndim != 3:
+            raise TightropeError(f"{self.info.name} cannot be drawn: its render gives no picture")
+        if image.dtype != np.uint8:
+            image = (image * 255).round().astype(np.uint8)
+        return image
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()

@@ -1,0 +1,95 @@
+"""Q-functions: a batch of states in, a value for each action out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+#: Builds the body of a network of the user's own: (shape of a state, number of actions) -> module.
+NetworkMaker = Callable[[tuple[int, ...], int], nn.Module]
+
+
+class QNetwork(nn.Module):
+    """Scales raw states to floats and hands them to a body that values the actions."""
+
+    def __init__(self, body: nn.Module, scale: float) -> None:
+        super().__init__()
+        self.body = body
+        self.scale = scale
+
+    def forward(self, states: Tensor) -> Tensor:
+        values: Tensor = self.body(states.to(torch.float32) * self.scale)
+        return values
+
+
+def paper_body(shape: tuple[int, ...], num_actions: int) -> nn.Module:
+    """The Nature network, for images of at least 36x36: three convolutions, 512 units."""
+    channels, height, width = shape
+    side_h, side_w = ((((s - 8) // 4 + 1 - 4) // 2 + 1) - 2 for s in (height, width))
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 8, stride=4),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 4, stride=2),
+        nn.ReLU(),
+        nn.Conv2d(64, 64, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(64 * side_h * side_w, 512),
+        nn.ReLU(),
+        nn.Linear(512, num_actions),
+    )
+
+
+def small_body(shape: tuple[int, ...], num_actions: int) -> nn.Module:
+    """For small images, as MinAtar's own agent: one 3x3 convolution of 16 filters, 128 units."""
+    channels, height, width = shape
+    return nn.Sequential(
+        nn.Conv2d(channels, 16, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(16 * (height - 2) * (width - 2), 128),
+        nn.ReLU(),
+        nn.Linear(128, num_actions),
+    )
+
+
+def mlp_body(shape: tuple[int, ...], num_actions: int) -> nn.Module:
+    """For vectors: two layers of 128 units."""
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(math.prod(shape), 128),
+        nn.ReLU(),
+        nn.Linear(128, 128),
+        nn.ReLU(),
+        nn.Linear(128, num_actions),
+    )
+
+
+BODIES: dict[str, NetworkMaker] = {"paper": paper_body, "small": small_body, "mlp": mlp_body}
+
+
+def initialise(module: nn.Module, generator: torch.Generator) -> None:
+    """The released program's start: weights uniform in +-sqrt(3 / fan-in), biases 0.1."""
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d | nn.Linear):
+            fan_in = part.weight[0].numel()
+            limit = math.sqrt(3.0 / fan_in)
+            with torch.no_grad():
+                part.weight.uniform_(-limit, limit, generator=generator)
+                part.bias.fill_(0.1)
+
+
+def build_network(
+    kind: str | NetworkMaker, state_shape: tuple[int, ...], num_actions: int, scale: float, seed: int
+) -> QNetwork:
+    """A Q-network on the CPU. One of ours is initialised from `seed`; a user's own initialises itself."""
+    if callable(kind):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return QNetwork(kind(state_shape, num_actions), scale)
+    network = QNetwork(BODIES[kind](state_shape, num_actions), scale)
+    initialise(network, torch.Generator().manual_seed(seed))
+    return network

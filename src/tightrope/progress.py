@@ -1,0 +1,86 @@
+"""What a run says while it trains: one live line in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+
+def time_left(seconds: float) -> str:
+    """
+    >>> time_left(42), time_left(3 * 60 + 5), time_left(7 * 3600 + 120)
+    ('42 s', '3:05 min', '7:02 h')
+    """
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d} min"
+    return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
+
+
+def line(values: dict[str, Any], total_frames: int, evaluated: float | None) -> str:
+    """One line of metrics as a person reads it; what is not known yet is left out."""
+    frames, rate = values["frames"], values["frames_per_second"]
+    parts = [
+        f"{frames / total_frames:4.0%} {frames:,} frames",
+        f"{rate:,.0f}/s",
+        f"{time_left((total_frames - frames) / max(rate, 1e-9))} left",
+    ]
+    if values["score"] is not None:
+        parts.append(f"score {values['score']:.4g}")
+        pct = values["normalised_pct"]
+        parts.append(f"human {'n/a' if pct is None else f'{pct:.1f}%'}")
+    if evaluated is not None:
+        parts.append(f"evaluated {evaluated:.4g}")
+    parts.append(f"ε {values['epsilon']:.3f}")
+    if "loss" in values:
+        parts.append(f"loss {values['loss']:.3g}")
+        parts.append(f"Q {values['q']:.3g}")
+        parts.append(f"L violated {values['lower_violated']:.0%} by {values['lower_gap']:.2g}")
+        parts.append(f"U violated {values['upper_violated']:.0%} by {values['upper_gap']:.2g}")
+        parts.append(f"R tightest {values['return_tightest']:.0%}")
+    return " · ".join(parts)
+
+
+class Progress:
+    """Where a run's lines go. In a terminal the newest replaces the one before."""
+
+    def __init__(self, path: Path, total_frames: int, quiet: bool) -> None:
+        self.path, self.total_frames, self.quiet = path, total_frames, quiet
+        self._console = Console(file=sys.stderr, highlight=False)
+        self._live: Live | None = None
+
+    def say(self, text: str) -> None:
+        if not self.quiet:
+            self._console.print(text, soft_wrap=True, markup=False)
+
+    def __enter__(self) -> Progress:
+        self.say(f"run {self.path}")
+        if not self.quiet and self._console.is_terminal:
+            self._live = Live(Text("playing ..."), console=self._console, refresh_per_second=4, transient=False)
+            self._live.__enter__()
+        return self
+
+    def show(self, values: dict[str, Any], evaluated: float | None) -> None:
+        if self.quiet:
+            return
+        text = line(values, self.total_frames, evaluated)
+        if self._live is not None:
+            self._live.update(Text(text))
+        else:
+            self.say(time.strftime("%H:%M:%S ") + text)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.__exit__(kind, error, trace)
+            self._live = None

@@ -1,0 +1,317 @@
+"""The ring of experience: one frame a row, time-major, and the windows of neighbours sampled from it.
+
+Row t of an environment holds the frame that completes s_t, the action a_t, the learning reward r_t, flags, and R_t once
+the episode has ended. The newest row is *pending*: its frame is here, its action is not taken yet. So the successor of
+every stored transition is always in the ring, and the neighbours of a sample are plain offsets.
+
+Sampling is a pure function of tensors with fixed shapes and no look at the host, so that it can be captured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tightrope.bounds import discounted_returns
+from tightrope.errors import TightropeError
+
+# What a row is. TERMINAL and CUT: the episode ended, or was cut off, after this row's action. BEGIN: it began at this
+# row's state. TRANSITION: an action was taken here; the row after a game's end holds its final frame and none.
+# FINISHED: the episode this row belongs to is over.
+BEGIN, TERMINAL, CUT, TRANSITION, FINISHED = 1, 2, 4, 8, 16
+
+
+class Window(NamedTuple):
+    """A batch of samples and the neighbours their bounds need. Letters as in bounds.py."""
+
+    states: Tensor  # [B, *state]
+    actions_B: Tensor
+    ended_B: Tensor  # the sample is its episode's last step
+    returns_B: Tensor  # R_j, not-a-number where unknown
+    rewards_BH: Tensor
+    terminal_BH: Tensor
+    ahead_states: Tensor  # [B, A, *state]
+    ahead_offsets_BA: Tensor
+    ahead_exists_BA: Tensor
+    rewards_BM: Tensor
+    behind_states: Tensor  # [B, C, *state]
+    behind_actions_BC: Tensor
+    behind_offsets_BC: Tensor
+    behind_exists_BC: Tensor
+    times_B: Tensor  # which rows these are, for tests and priorities
+    envs_B: Tensor
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Which neighbours a sample asks for."""
+
+    rows: int = 1  # how far ahead and behind bounds look: K + 1
+    behind_from: int = 1  # nearest predecessor
+    upper: bool = False
+    lower_draws: int = 0  # 0: every offset
+    upper_draws: int = 0
+    acted_only: bool = False  # lower bounds only from states that were acted from, not from an episode's end
+    skip_start_rows: int = 0
+    unfinished: bool = True
+
+
+def needed_bytes(rows: int, frame_shape: tuple[int, ...], frame_dtype: np.dtype) -> int:
+    """Memory of a replay, all told."""
+    small = 1 + 4 + 4 + 1  # action, reward, return, flags
+    return rows * (int(np.prod(frame_shape)) * np.dtype(frame_dtype).itemsize + small)
+
+
+def check_memory(needed: int, device: torch.device) -> str:
+    """Says what a replay needs, or refuses with that number where the device has less."""
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+    else:
+        import psutil
+
+        free = psutil.virtual_memory().available
+    if needed > 0.95 * free:
+        raise TightropeError(
+            f"replay needs {needed / 1e9:.2f} GB on {device} and {free / 1e9:.2f} GB are free; lower replay_rows"
+        )
+    return f"replay {needed / 1e9:.2f} GB on {device} ({free / 1e9:.1f} GB free)"
+
+
+class Replay:
+    def __init__(
+        self,
+        rows: int,
+        num_envs: int,
+        frame_shape: tuple[int, ...],
+        frame_dtype: np.dtype,
+        stack: int,
+        num_actions: int,
+        gamma: float,
+        device: torch.device,
+    ) -> None:
+        if num_actions > 256:
+            raise TightropeError(f"{num_actions} actions: at most 256 are supported")
+        self.length = rows // num_envs
+        self.num_envs = num_envs
+        self.stack = stack
+        self.gamma = gamma
+        self.device = device
+        size = (self.length, num_envs)
+        dtype = torch.from_numpy(np.zeros(0, frame_dtype)).dtype
+        self.frames = torch.zeros(*size, *frame_shape, dtype=dtype, device=device)
+        self.actions = torch.zeros(size, dtype=torch.uint8, device=device)
+        self.rewards = torch.zeros(size, dtype=torch.float32, device=device)
+        self.returns = torch.full(size, torch.nan, dtype=torch.float32, device=device)
+        self.flags = torch.zeros(size, dtype=torch.uint8, device=device)
+        self.head = -1  # time of the pending row
+        self.clock = torch.full((), -1, dtype=torch.int64, device=device)  # the same, where kernels can read it
+        self.finished_rows = 0
+        self.began = np.zeros(num_envs, dtype=np.int64)  # time of the row at which each running episode began
+        self.state_shape = (stack * frame_shape[0], *frame_shape[1:])
+
+    # ---------------------------------------------------------------------------------------------------- writing
+
+    def _put(self, array: np.ndarray) -> Tensor:
+        return torch.as_tensor(array, device=self.device)
+
+    def start(self, frames: np.ndarray) -> None:
+        """The first frames of all environments: the first pending row."""
+        self.head = 0
+        self.clock.fill_(0)
+        self.frames[0] = self._put(frames)
+        self.flags[0] = BEGIN
+        self.began[:] = 0
+
+    def append(
+        self,
+        actions: np.ndarray,
+        rewards: np.ndarray,
+        transition: np.ndarray,
+        terminal: np.ndarray,
+        cut: np.ndarray,
+        next_frames: np.ndarray,
+        next_begins: np.ndarray,
+        tails: np.ndarray,
+    ) -> None:
+        """Completes the pending row and opens the next one with the frames that followed.
+
+        Where an episode ends here its returns are filled in; `tails` value what follows the row: 0 after a terminal
+        step, not-a-number where the return is to stay unknown.
+        """
+        slot, next_slot = self.head % self.length, (self.head + 1) % self.length
+        bits = TRANSITION * transition + TERMINAL * (transition & terminal) + CUT * (transition & cut)
+        self.actions[slot] = self._put(actions.astype(np.uint8))
+        self.rewards[slot] = self._put(rewards.astype(np.float32))
+        self.returns[slot] = torch.nan
+        self.flags[slot] += self._put(bits.astype(np.uint8))
+        self.frames[next_slot] = self._put(next_frames)
+        self.flags[next_slot] = self._put(next_begins.astype(np.uint8) * np.uint8(BEGIN))
+        self.head += 1
+        self.clock += 1
+        (ended,) = np.nonzero(transition & (terminal | cut))
+        if len(ended):
+            self._finish(ended, tails[ended])
+        self.began[next_begins] = self.head
+
+    def _finish(self, envs: np.ndarray, tails: np.ndarray) -> None:
+        """Fills in R for the episodes that ended with the newest complete row."""
+        lengths = np.minimum(self.head - self.began[envs], self.length - 1)
+        self.finished_rows += int(lengths.sum())
+        longest = int(lengths.max())
+        slots = (np.arange(self.head - longest, self.head) % self.length)[:, None]
+        at = (self._put(slots), self._put(envs[None, :]))
+        returns = discounted_returns(self.rewards[at], self._put(tails.astype(np.float64)), self.gamma)
+        # Rows before an episode's own first belong to the one before it.
+        inside = self._put(np.arange(longest)[:, None] >= longest - lengths[None, :])
+        self.returns[at] = torch.where(inside, returns.to(torch.float32), self.returns[at])
+        self.flags[at] |= inside.to(torch.uint8) * FINISHED
+
+    # --------------------------------------------------------------------------------------------------- sampling
+
+    @property
+    def oldest(self) -> Tensor:
+        """Time of the oldest row that the ring still holds."""
+        return (self.clock - self.length + 1).clamp(min=0)
+
+    def _visible(self, begin_BW: Tensor, columns: int) -> Tensor:
+        """Which of a state's `stack` frames belong to its own life, [B, columns, stack], newest first.
+
+        The last `columns` columns of `begin` are the states; the stack - 1 columns before them complete their stacks.
+        """
+        visible = [torch.ones_like(begin_BW[:, -columns:])]
+        for back in range(1, self.stack):
+            stop = begin_BW.shape[1] - back + 1
+            visible.append(visible[-1] & ~begin_BW[:, stop - columns : stop])
+        return torch.stack(visible, dim=-1)
+
+    def _complete(self, visible_BWS: Tensor, times_BW: Tensor) -> Tensor:
+        """States none of whose own frames has been overwritten."""
+        ages_S = torch.arange(self.stack, device=self.device)
+        return (~visible_BWS | (times_BW[..., None] - ages_S >= self.oldest)).all(-1)
+
+    def valid_centres(self, times_B: Tensor, envs_B: Tensor, reach: Reach) -> Tensor:
+        """Which rows may be a sample's centre."""
+        back_S = torch.arange(-self.stack + 1, 1, device=self.device)
+        rows_BS = times_B[:, None] + back_S
+        flags_BS = self.flags[rows_BS % self.length, envs_B[:, None]]
+        visible_B1S = self._visible((flags_BS & BEGIN) > 0, 1)
+        own_B = flags_BS[:, -1]
+        valid_B = (own_B & TRANSITION) > 0
+        valid_B &= self._complete(visible_B1S, times_B[:, None])[:, 0]
+        if reach.skip_start_rows:
+            valid_B &= visible_B1S[:, 0, reach.skip_start_rows]
+        if not reach.unfinished:
+            valid_B &= (own_B & FINISHED) > 0
+        return valid_B
+
+    def draw_centres(
+        self, batch_size: int, reach: Reach, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Uniform over the valid rows: more are drawn than needed and the first valid ones kept.
+
+        Should too few of the candidates be valid, the valid ones are used again.
+        """
+        candidates = batch_size * (4 if reach.unfinished else 16)
+        chance_2C = torch.rand(2, candidates, dtype=torch.float64, generator=generator, device=self.device)
+        complete_rows = self.clock - self.oldest
+        times_C = self.oldest + (chance_2C[0] * complete_rows).long()
+        envs_C = (chance_2C[1] * self.num_envs).long()
+        valid_C = self.valid_centres(times_C, envs_C, reach)
+        order_C = torch.argsort((~valid_C).to(torch.uint8), stable=True)
+        picks_B = torch.arange(batch_size, device=self.device) % valid_C.sum().clamp(min=1)
+        chosen_B = order_C[picks_B]
+        return times_C[chosen_B], envs_C[chosen_B]
+
+    def window(
+        self, times_B: Tensor, envs_B: Tensor, reach: Reach, generator: torch.Generator | None = None
+    ) -> Window:
+        """The samples at these rows with the neighbours that exist: same episode, written, not overwritten."""
+        rows, stack = reach.rows, self.stack
+        ahead, behind = rows, rows if reach.upper else 0
+        # Columns: offsets -(behind + stack - 1) .. ahead. The first stack - 1 only complete stacks.
+        first = -(behind + stack - 1)
+        offsets_W = torch.arange(first, ahead + 1, device=self.device)
+        times_BW = times_B[:, None] + offsets_W
+        slots_BW = times_BW % self.length
+        flags_BW = self.flags[slots_BW, envs_B[:, None]]
+        rewards_BW = self.rewards[slots_BW, envs_B[:, None]]
+        actions_BW = self.actions[slots_BW, envs_B[:, None]]
+        begin_BW = (flags_BW & BEGIN) > 0
+        centre = behind + stack - 1
+
+        # Ahead: column i says whether row j+i is a transition of j's own episode, i = 0..rows.
+        ends_BH = (flags_BW[:, centre:] & (TERMINAL | CUT)) > 0
+        terminal_BH = (flags_BW[:, centre:] & TERMINAL) > 0
+        written_BH = times_BW[:, centre:] < self.clock
+        follows_BH = written_BH.clone()
+        follows_BH[:, 1:] &= ~ends_BH[:, :-1]
+        follows_BH = torch.cumprod(follows_BH.to(torch.uint8), dim=1) > 0
+
+        # Behind: column i says whether row j-1-i exists in j's own episode.
+        kept_BW = times_BW >= self.oldest
+        before_BM = (~begin_BW[:, centre - behind + 1 : centre + 1] & kept_BW[:, centre - behind : centre]).flip(1)
+        before_BM = torch.cumprod(before_BM.to(torch.uint8), dim=1) > 0
+
+        visible_BWS = self._visible(begin_BW, behind + 1 + ahead)
+        complete_BW = self._complete(visible_BWS, times_BW[:, stack - 1 :])
+        usable_BM = before_BM & complete_BW[:, :behind].flip(1)
+        if reach.skip_start_rows:
+            usable_BM &= visible_BWS[:, :behind, reach.skip_start_rows].flip(1)
+
+        # L at offset n needs the transitions j .. j+n-1.
+        reaches_BH = follows_BH[:, 1:] if reach.acted_only else follows_BH[:, :-1]
+        if reach.lower_draws:
+            drawn = self._drawn(2, reaches_BH[:, 1:].sum(1), reach.lower_draws, generator)
+            ahead_offsets = torch.cat([torch.ones_like(drawn[:, :1]), drawn], dim=1)
+        else:
+            ahead_offsets = torch.arange(1, ahead + 1, device=self.device).expand(len(times_B), -1)
+        # Offset 1 is the target y, which every sample has.
+        ahead_exists = reaches_BH.gather(1, ahead_offsets - 1) | (ahead_offsets == 1)
+        if reach.upper_draws and behind:
+            behind_offsets = self._drawn(reach.behind_from, usable_BM[:, reach.behind_from - 1 :].sum(1), reach.upper_draws, generator)
+        else:
+            behind_offsets = torch.arange(reach.behind_from, behind + 1, device=self.device).expand(len(times_B), -1)
+        behind_exists = usable_BM.gather(1, behind_offsets - 1)
+
+        def states_at(offsets: Tensor) -> Tensor:
+            columns = offsets + behind  # into visible, whose column `behind` is the sample itself
+            visible = visible_BWS.gather(1, columns[..., None].expand(-1, -1, stack)).flip(-1)
+            ages = torch.arange(stack - 1, -1, -1, device=self.device)
+            slots = (times_B[:, None, None] + offsets[..., None] - ages) % self.length
+            frames = self.frames[slots, envs_B[:, None, None]]
+            frames = frames * visible.view(*visible.shape, *[1] * (frames.dim() - 3))
+            return frames.reshape(*offsets.shape, *self.state_shape)
+
+        here = torch.zeros_like(times_B)[:, None]
+        return Window(
+            states=states_at(here)[:, 0],
+            actions_B=actions_BW[:, centre].long(),
+            ended_B=ends_BH[:, 0],
+            returns_B=self.returns[times_B % self.length, envs_B],
+            rewards_BH=rewards_BW[:, centre:-1],
+            terminal_BH=terminal_BH[:, :-1],
+            ahead_states=states_at(ahead_offsets),
+            ahead_offsets_BA=ahead_offsets,
+            ahead_exists_BA=ahead_exists,
+            rewards_BM=rewards_BW[:, centre - behind : centre].flip(1),
+            behind_states=states_at(-behind_offsets),
+            behind_actions_BC=actions_BW.gather(1, centre - behind_offsets).long(),
+            behind_offsets_BC=behind_offsets,
+            behind_exists_BC=behind_exists,
+            times_B=times_B,
+            envs_B=envs_B,
+        )
+
+    def _drawn(self, first: int, available_B: Tensor, draws: int, generator: torch.Generator | None) -> Tensor:
+        """Offsets drawn with replacement from first, first + 1, ... of which so many exist."""
+        chance = torch.rand(len(available_B), draws, generator=generator, device=self.device, dtype=torch.float64)
+        return first + (chance * available_B[:, None]).long()
+
+    def sample(self, batch_size: int, reach: Reach, generator: torch.Generator) -> Window:
+        """A batch drawn uniformly from the valid rows."""
+        times_B, envs_B = self.draw_centres(batch_size, reach, generator)
+        return self.window(times_B, envs_B, reach, generator)

@@ -1,0 +1,203 @@
+"""A run is a folder: config.toml, metrics.jsonl, evaluations.csv, TensorBoard events, checkpoints/."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import platform
+import subprocess
+import tomllib
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tightrope.checkpoint import Checkpoints, disk_error, write_bytes
+from tightrope.config import Config, describe
+from tightrope.errors import TightropeError
+
+EVALUATION_COLUMNS = (
+    "frames", "epoch", "score", "std", "best_game", "games", "normalised_pct", "protocol", "mean_game_frames", "seconds",
+)  # fmt: skip
+
+
+def commit() -> str:
+    """The commit of the code that runs, '+' for uncommitted changes, or 'unknown' outside a checkout."""
+    here = Path(__file__).parent
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(here), *words], capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+
+    try:
+        if Path(git("rev-parse", "--show-toplevel")) / "src" / "tightrope" != here:
+            return "unknown"  # installed inside some other project's checkout
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain") else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def versions() -> dict[str, str]:
+    """Of everything that could change a result."""
+    found = {"python": platform.python_version()}
+    for name in ("tightrope", "torch", "numpy", "gymnasium", "ale-py", "MinAtar"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "absent"
+    return found
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    # JSON's strings are TOML's basic strings; its numbers are TOML's, floats with a point or exponent.
+    return json.dumps(value)
+
+
+@dataclass
+class Description:
+    """What a run is: all that is needed to repeat it."""
+
+    game: str
+    preset: str
+    seed: int
+    device: str
+    config: Config
+    network: str = "auto"  # "custom" for a network of the user's own
+    made_with: dict[str, str] = field(default_factory=dict)
+
+    def to_toml(self) -> str:
+        lines = [
+            "# Repeat with: " + self.command(),
+            f"game = {_toml(self.game)}",
+            f"preset = {_toml(self.preset)}",
+            f"seed = {self.seed}",
+            f"device = {_toml(self.device)}",
+            f"network = {_toml(self.network)}",
+            "",
+            "[made_with]",
+            *(f"{name} = {_toml(text)}" for name, text in self.made_with.items()),
+            "",
+            "[config]",
+        ]
+        for name, value in self.config.to_dict().items():
+            facts = describe(name)
+            unit = f" [{facts['unit']}]" if facts["unit"] else ""
+            lines.append(f"{name} = {_toml(value)}  # {facts['meaning']}{unit}")
+        return "\n".join(lines) + "\n"
+
+    def command(self) -> str:
+        from tightrope.config import preset
+
+        base = preset(self.preset).to_dict()
+        changed = [f"--{n} {v}" for n, v in self.config.to_dict().items() if v != base[n]]
+        words = [f"tightrope train {self.game} --preset {self.preset} --seed {self.seed}", *changed]
+        return " ".join(words)
+
+    @classmethod
+    def from_toml(cls, path: Path) -> Description:
+        try:
+            values = tomllib.loads(path.read_text("utf-8"))
+            return cls(
+                game=str(values["game"]),
+                preset=str(values["preset"]),
+                seed=int(values["seed"]),
+                device=str(values["device"]),
+                network=str(values["network"]),
+                made_with={str(k): str(v) for k, v in values["made_with"].items()},
+                config=Config(**values["config"]),
+            )
+        except FileNotFoundError:
+            raise TightropeError(f"{path.parent} is not a run: it has no config.toml") from None
+        except OSError as problem:
+            raise TightropeError(f"cannot read {path}: {problem.strerror}") from None
+        except (KeyError, TypeError, ValueError, AttributeError) as problem:
+            raise TightropeError(f"{path} is damaged: {type(problem).__name__} {problem}") from None
+
+
+class RunFolder:
+    """Where a run keeps its records. Lines are appended; a resume cuts them back to its checkpoint."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = Checkpoints(path / "checkpoints")
+        self.best = path / "checkpoints" / "best.safetensors"
+        self.last = path / "checkpoints" / "last.safetensors"
+        self._metrics = path / "metrics.jsonl"
+        self._evaluations = path / "evaluations.csv"
+        self._events: Any = None
+
+    def create(self, description: Description) -> None:
+        if (self.path / "config.toml").exists():
+            raise TightropeError(
+                f"{self.path} holds a run already: tightrope resume {self.path} continues it; or choose another --out"
+            )
+        write_bytes(self.path / "config.toml", description.to_toml().encode())
+        self.clear_records()
+
+    def clear_records(self) -> None:
+        """Empty records, as a run starts with them."""
+        write_bytes(self._metrics, b"")
+        write_bytes(self._evaluations, (",".join(EVALUATION_COLUMNS) + "\n").encode())
+
+    def _append(self, path: Path, text: str) -> None:
+        try:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as problem:
+            raise disk_error(path, problem, len(text)) from None
+
+    def log(self, frames: int, values: dict[str, Any]) -> None:
+        """One line of metrics, and the same to TensorBoard."""
+        self._append(self._metrics, json.dumps({"frames": frames} | values) + "\n")
+        events = self._writer(frames)
+        for name, value in values.items():
+            if isinstance(value, int | float) and events is not None:
+                events.add_scalar(name, value, frames)
+
+    def log_evaluation(self, row: dict[str, Any]) -> None:
+        text = io.StringIO()
+        csv.DictWriter(text, EVALUATION_COLUMNS, lineterminator="\n").writerow(row)
+        self._append(self._evaluations, text.getvalue())
+        events = self._writer(row["frames"])
+        if events is not None:
+            events.add_scalar("evaluation/score", row["score"], row["frames"])
+
+    def _writer(self, frames: int) -> Any:
+        """TensorBoard's writer, opened at the first use; False where TensorBoard is not installed."""
+        if self._events is None:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+
+                self._events = SummaryWriter(str(self.path / "tensorboard"), purge_step=frames)
+            except ImportError:
+                self._events = False
+        return self._events or None
+
+    def lengths(self) -> dict[str, int]:
+        """How long the records are, for a checkpoint to remember."""
+        return {path.name: path.stat().st_size for path in (self._metrics, self._evaluations)}
+
+    def cut_back(self, lengths: dict[str, int]) -> None:
+        """Forgets the lines written after a checkpoint: the resumed run writes them again."""
+        for path in (self._metrics, self._evaluations):
+            length = lengths[path.name]
+            if not path.exists() or path.stat().st_size < length:
+                raise TightropeError(f"{path} is shorter than its checkpoint says: lines were lost")
+            os.truncate(path, length)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._metrics.read_text("utf-8").splitlines()]
+
+    def evaluations(self) -> list[dict[str, str]]:
+        with open(self._evaluations, encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    def close(self) -> None:
+        if self._events:
+            self._events.close()
+        self._events = None

@@ -1,0 +1,416 @@
+"""The loop: act, step, store, learn; now and then evaluate, log and save. The only file that knows all the others."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tightrope.actor import Actor
+from tightrope.agent import Agent, AgentFacts
+from tightrope.checkpoint import arrays_to_tensors, tensors_to_arrays
+from tightrope.config import Config
+from tightrope.errors import TightropeError
+from tightrope.evaluation import evaluate, protocol
+from tightrope.games import EnvMaker, GameOptions, Step, make_game
+from tightrope.learner import Learner
+from tightrope.network import NetworkMaker, build_network
+from tightrope.replay import Replay, check_memory, needed_bytes
+from tightrope.run import Description, RunFolder
+from tightrope.scores import normalised
+
+#: Streams of random numbers, each with a seed of its own.
+GAME, NETWORK, ACTOR, LEARNER, EVALUATION = range(5)
+
+
+def seed_for(seed: int, stream: int, count: int = 0) -> int:
+    return int(np.random.SeedSequence((seed, stream, count)).generate_state(1)[0])
+
+
+def epsilon_at(steps_since_start: int, config: Config) -> float:
+    """Linear from epsilon_start to epsilon_end, counted from the start of learning."""
+    done = min(1.0, steps_since_start / config.epsilon_decay_steps)
+    return config.epsilon_start + done * (config.epsilon_end - config.epsilon_start)
+
+
+def updates_due(steps_since_start: int, config: Config) -> int:
+    """Updates that so many steps of learning call for, however many environments took them."""
+    return steps_since_start // config.update_every_steps
+
+
+class Trainer:
+    """One run, from its first step or from a checkpoint to its last."""
+
+    def __init__(
+        self,
+        description: Description,
+        folder: RunFolder,
+        env: EnvMaker | None = None,
+        network: NetworkMaker | None = None,
+        report: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        config = description.config
+        self.description, self.config, self.folder = description, config, folder
+        self.device = pick_device(description.device)
+        self.env = env
+        self.report = report
+        seed = description.seed
+        self.game = make_game(
+            description.game,
+            config.num_envs,
+            seed_for(seed, GAME),
+            GameOptions(
+                max_game_frames=config.max_game_frames,
+                noop_max=config.noop_max,
+                sticky=config.sticky,
+                life_ends=config.life_ends,
+                life_noops=config.life_noops,
+            ),
+            env,
+        )
+        info = self.game.info
+        if config.skip_start_rows >= info.stack and config.skip_start_rows:
+            raise TightropeError(
+                f"skip_start_rows = {config.skip_start_rows}: at most {info.stack - 1} for {info.name}, whose states "
+                f"are {info.stack} frames"
+            )
+        self.report(check_memory(needed_bytes(config.replay_rows, info.frame_shape, info.frame_dtype), self.device))
+        self.replay = Replay(
+            config.replay_rows,
+            config.num_envs,
+            info.frame_shape,
+            info.frame_dtype,
+            info.stack,
+            info.num_actions,
+            config.gamma,
+            self.device,
+        )
+        kind = network or (info.network if config.network == "auto" else config.network)
+        body = build_network(kind, info.state_shape, info.num_actions, info.scale, seed_for(seed, NETWORK))
+        self.learner = Learner(body, config, self.device, seed_for(seed, LEARNER))
+        self.actor = Actor(self.learner.online, config.num_envs, info, self.device, seed_for(seed, ACTOR))
+
+        self.steps = 0
+        self.started_at: int | None = None  # steps at which learning started
+        self.life_steps = np.zeros(config.num_envs, dtype=np.int64)
+        self.games = 0
+        self.epochs = 0
+        self.recent_scores: deque[float] = deque(maxlen=100)
+        self.best_score: float | None = None
+        self.last_score: float | None = None  # of the last evaluation
+        self.seconds_before = 0.0  # of earlier sittings
+        self._sat_down = time.monotonic()
+        self._last_log = (0, 0.0)  # frames, seconds
+        self._steps_before = 0
+        self._saved_at = -1
+        self._stop = False
+
+    # ------------------------------------------------------------------------------------------------------ the loop
+
+    @property
+    def frames(self) -> int:
+        return self.steps * self.game.info.frames_per_step
+
+    @property
+    def seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self._sat_down
+
+    def start(self) -> None:
+        """The first observations."""
+        first = self.game.reset()
+        self.replay.start(first)
+        self.actor.observe(first, np.ones(self.config.num_envs, dtype=bool))
+
+    def train(self) -> Iterator[dict[str, Any]]:
+        """Plays and learns until the budget is spent or a signal comes; yields each line of metrics."""
+        config = self.config
+        with threads(None if self.game.info.network == "paper" else 1):
+            while self.frames < config.frames and not self._stop:
+                self.step()
+                self.learn()
+                if self.crossed(config.log_frames):
+                    yield self.log()
+                if self.crossed(config.epoch_frames):
+                    self.end_epoch()
+                if self.crossed(config.checkpoint_frames):
+                    self.save()
+            self.save()
+
+    def step(self) -> None:
+        """One action in every environment, and what came of it into the replay."""
+        config = self.config
+        if self.started_at is None:
+            epsilon = config.epsilon_start
+        else:
+            epsilon = epsilon_at(self.steps - self.started_at, config)
+        always_random = self.life_steps < config.random_start_steps if config.random_start_steps else None
+        actions = self.actor.act(epsilon, always_random)
+        self.game.send(actions)
+        step = self.game.receive()
+        self._steps_before = self.steps
+        self.steps += int(step.transition.sum())
+        if config.cut_at_epoch and self.crossed(config.epoch_frames):
+            step.cut |= step.transition & ~step.terminal
+            self.game.cut_off()
+        self.store(actions, step)
+        self.actor.observe(step.frames, step.begins)
+        self.life_steps = np.where(step.begins, 0, self.life_steps + step.transition)
+        self.recent_scores.extend(step.scores[step.game_over].tolist())
+        self.games += int(step.game_over.sum())
+
+    def store(self, actions: np.ndarray, step: Step) -> None:
+        config = self.config
+        rewards = step.rewards
+        if config.clip_rewards and self.game.info.rom is not None:
+            rewards = np.clip(rewards, -1, 1)
+        terminal, cut = step.terminal, step.cut
+        # What an episode's return is closed with: nothing after a terminal step; after a cut what cut_return says.
+        tails = np.zeros(len(rewards))
+        if cut.any():
+            if config.cut_return == "absent":
+                tails[cut] = np.nan
+            elif config.cut_return == "mean_q":
+                tails[cut] = self.actor.mean_values()[cut]
+                terminal, cut = terminal | cut, np.zeros_like(cut)
+        self.replay.append(actions, rewards, step.transition, terminal, cut, step.frames, step.begins, tails)
+
+    def learn(self) -> None:
+        """The updates that the steps so far call for."""
+        config = self.config
+        if self.started_at is None:
+            played = self.steps if config.sample_unfinished else self.replay.finished_rows
+            if played < max(1, config.learn_start_steps):
+                return
+            self.started_at = self.steps
+        while self.learner.updates < updates_due(self.steps - self.started_at, config):
+            self.learner.update(self.replay)
+
+    def crossed(self, frames: int) -> bool:
+        """Whether the newest step passed a multiple of so many frames."""
+        per_step = self.game.info.frames_per_step
+        return self.steps * per_step // frames > self._steps_before * per_step // frames
+
+    # ------------------------------------------------------------------------------------------------------- records
+
+    def log(self) -> dict[str, Any]:
+        """One line of metrics."""
+        frames_then, seconds_then = self._last_log
+        seconds = self.seconds
+        self._last_log = (self.frames, seconds)
+        score = float(np.mean(self.recent_scores)) if self.recent_scores else None
+        since = None if self.started_at is None else self.steps - self.started_at
+        values: dict[str, Any] = {
+            "score": score,
+            "normalised_pct": normalised(self.game.info.rom, score) if score is not None else None,
+            "games": self.games,
+            "epsilon": self.config.epsilon_start if since is None else epsilon_at(since, self.config),
+            "updates": self.learner.updates,
+            "start_value": self.actor.read_start_value(),
+            **self.learner.read_telemetry(),
+            "seconds": round(seconds, 3),
+            "frames_per_second": round((self.frames - frames_then) / max(1e-9, seconds - seconds_then), 1),
+        }
+        self.folder.log(self.frames, values)
+        return {"frames": self.frames} | values
+
+    def end_epoch(self) -> None:
+        before, self.epochs = self.epochs, self.frames // self.config.epoch_frames
+        every = self.config.eval_every_epochs
+        if every == 0 or self.epochs // every == before // every:
+            return
+        began = time.monotonic()
+        how = protocol("paper", self.config, self.game.info.name)
+        result = evaluate(
+            self.learner.online,
+            self.game.info.name,
+            how,
+            seed_for(self.description.seed, EVALUATION, self.epochs),
+            self.device,
+            self.env,
+        )
+        self.last_score = result.mean
+        self.folder.log_evaluation(
+            {
+                "frames": self.frames,
+                "epoch": self.epochs,
+                "score": result.mean,
+                "std": result.std,
+                "best_game": max(result.scores),
+                "games": len(result.scores),
+                "normalised_pct": "" if result.normalised_pct is None else result.normalised_pct,
+                "protocol": result.protocol,
+                "mean_game_frames": float(np.mean(result.game_frames)),
+                "seconds": round(time.monotonic() - began, 3),
+            }
+        )
+        if self.best_score is None or result.mean > self.best_score:
+            self.best_score = result.mean
+            self.agent().save(self.folder.best)
+
+    def agent(self) -> Agent:
+        """The agent as it stands."""
+        facts = AgentFacts(
+            game=self.game.info.name,
+            preset=self.description.preset,
+            seed=self.description.seed,
+            frames=self.frames,
+            score=self.last_score,
+            network=self.description.network,
+            config=self.config.to_dict(),
+        )
+        return Agent(self.learner.online, self.game.info, facts, self.device, self.env)
+
+    # -------------------------------------------------------------------------------------------- saving and resuming
+
+    def save(self) -> None:
+        """A checkpoint from which `resume` continues as if nothing had happened, and the agent by itself."""
+        if self._saved_at == self.steps:
+            return
+        self.agent().save(self.folder.last)
+        learner, actor = self.learner, self.actor
+        tensors = {
+            **{f"online.{n}": t for n, t in learner.online.state_dict().items()},
+            **{f"target.{n}": t for n, t in learner.target.state_dict().items()},
+            **{f"rms_mean.{i}": t for i, t in enumerate(learner.optimiser.mean)},
+            **{f"rms_square.{i}": t for i, t in enumerate(learner.optimiser.square)},
+            "random.learner": learner.generator.get_state(),
+            "random.actor": actor.generator.get_state(),
+            "telemetry": learner.telemetry,
+            "start_values": actor.start_values,
+            "actor.frames": actor.frames,
+            "actor.begins": actor.begins,
+            "life_steps": torch.from_numpy(self.life_steps),
+            "recent_scores": torch.tensor(list(self.recent_scores), dtype=torch.float64),
+            **arrays_to_tensors("game", self.game.save()),
+        }
+        facts = {
+            "game": self.game.info.name,
+            "config": self.config.to_dict(),
+            "seed": self.description.seed,
+            "frames": self.frames,
+            "steps": self.steps,
+            "started_at": self.started_at,
+            "updates": learner.updates,
+            "games": self.games,
+            "epochs": self.epochs,
+            "best_score": self.best_score,
+            "last_score": self.last_score,
+            "seconds": self.seconds,
+            "last_log_frames": self._last_log[0],
+            "records": self.folder.lengths(),
+        }
+        self.folder.checkpoints.save(self.frames, tensors, facts, self.replay if self.config.save_replay else None)
+        self._saved_at = self.steps
+
+    def resume(self) -> None:
+        """Continues from the newest checkpoint."""
+        saved = self.folder.checkpoints.saved()
+        if not saved:
+            self.folder.clear_records()
+            self.start()
+            return
+        try:
+            tensors, facts = self.folder.checkpoints.load(saved[-1], self.replay if self.config.save_replay else None)
+        except TightropeError as problem:
+            if len(saved) < 2:
+                raise
+            raise TightropeError(
+                f"{problem}. The checkpoint before it is {saved[-2].name}: remove {saved[-1].name} to resume from there"
+            ) from None
+        if facts["game"] != self.game.info.name or facts["seed"] != self.description.seed:
+            raise TightropeError(f"{saved[-1]} belongs to another run: {facts['game']}, seed {facts['seed']}")
+        try:
+            self._restore(tensors, facts)
+        except (KeyError, RuntimeError) as problem:
+            raise TightropeError(f"{saved[-1]} does not fit this run: {problem}") from None
+
+    def _restore(self, tensors: dict[str, torch.Tensor], facts: dict[str, Any]) -> None:
+        learner, actor = self.learner, self.actor
+
+        def part(prefix: str) -> dict[str, torch.Tensor]:
+            return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+
+        learner.online.load_state_dict(part("online."))
+        learner.target.load_state_dict(part("target."))
+        for i in range(len(learner.optimiser.mean)):
+            learner.optimiser.mean[i].copy_(tensors[f"rms_mean.{i}"])
+            learner.optimiser.square[i].copy_(tensors[f"rms_square.{i}"])
+        learner.generator.set_state(tensors["random.learner"])
+        actor.generator.set_state(tensors["random.actor"])
+        learner.telemetry.copy_(tensors["telemetry"])
+        actor.start_values.copy_(tensors["start_values"])
+        actor.frames = tensors["actor.frames"].to(self.device)
+        actor.begins = tensors["actor.begins"].to(self.device)
+        self.life_steps = tensors["life_steps"].numpy().copy()
+        self.recent_scores.extend(tensors["recent_scores"].tolist())
+        self.game.restore(tensors_to_arrays("game", tensors))
+        self.steps = self._steps_before = int(facts["steps"])
+        self.started_at = facts["started_at"]
+        learner.updates = int(facts["updates"])
+        self.games, self.epochs = facts["games"], facts["epochs"]
+        self.best_score, self.last_score = facts["best_score"], facts["last_score"]
+        self.seconds_before = float(facts["seconds"])
+        self._sat_down = time.monotonic()
+        self._last_log = (int(facts["last_log_frames"]), self.seconds_before)
+        self.folder.cut_back(facts["records"])
+
+    @contextmanager
+    def stopping_on_signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM end the loop after the step in hand; a second one is not waited for."""
+
+        def stop(number: int, frame: Any) -> None:
+            if self._stop:
+                raise KeyboardInterrupt
+            self._stop = True
+
+        try:
+            before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+        except ValueError:  # not in the main thread: whoever runs that handles signals
+            yield
+            return
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @property
+    def stopped_early(self) -> bool:
+        return self._stop and self.frames < self.config.frames
+
+
+@contextmanager
+def threads(number: int | None) -> Iterator[None]:
+    """PyTorch on so many CPU threads: small networks only lose by sharing their work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise TightropeError("device = 'cuda': PyTorch sees no CUDA GPU here; use --device cpu or auto")
+    if name not in ("cpu", "cuda"):
+        raise TightropeError(f"device = {name!r}: must be auto, cpu or cuda")
+    return torch.device(name)
+
+
+def new_run_path(game: str, seed: int, root: Path = Path("runs")) -> Path:
+    """runs/<game>-s<seed>, with a number behind it where that is taken."""
+    bare = game.replace("/", "-").replace(":", "-").lower()
+    path, number = root / f"{bare}-s{seed}", 2
+    while path.exists():
+        path, number = root / f"{bare}-s{seed}-{number}", number + 1
+    return path
