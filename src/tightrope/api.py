@@ -9,17 +9,11 @@ from tightrope import run
 from tightrope.agent import Agent
 from tightrope.config import preset as load_preset
 from tightrope.errors import TightropeError
-from tightrope.games import EnvMaker, canonical
+from tightrope.games import EnvMaker, canonical, default_preset
 from tightrope.network import NetworkMaker
 from tightrope.progress import Progress
 from tightrope.run import Description, RunFolder
 from tightrope.trainer import Trainer, new_run_path, pick_device
-
-
-def default_preset(game: str) -> str:
-    """The preset that suits a game: paper for Atari, minatar, maze, and classic for the rest."""
-    family = game.partition("/")[0]
-    return {"atari": "paper", "minatar": "minatar", "tightrope": "maze"}.get(family, "classic")
 
 
 def train(

@@ -144,7 +144,7 @@ class Config:
         return dataclasses.asdict(self)
 
 
-_TYPES = get_type_hints(Config)
+TYPES = get_type_hints(Config)
 
 
 def field_names() -> list[str]:
@@ -162,7 +162,7 @@ def allowed(name: str) -> str:
     >>> allowed("lam")
     'a number of at least 0'
     """
-    kind, limits = _TYPES[name], describe(name)
+    kind, limits = TYPES[name], describe(name)
     if kind is bool:
         return "true or false"
     if get_origin(kind) is Literal:
@@ -189,7 +189,7 @@ def coerce(name: str, value: Any) -> Any:
     >>> coerce("frames", "10M")
     10000000
     """
-    kind, limits = _TYPES[name], describe(name)
+    kind, limits = TYPES[name], describe(name)
     refusal = TightropeError(f"{name} = {value!r}: must be {allowed(name)}")
     if kind is bool:
         if isinstance(value, str) and value.lower() in ("true", "false"):

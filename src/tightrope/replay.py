@@ -251,9 +251,8 @@ class Replay:
         follows_BH[:, 1:] &= ~ends_BH[:, :-1]
         follows_BH = torch.cumprod(follows_BH.to(torch.uint8), dim=1) > 0
 
-        # Behind: column i says whether row j-1-i exists in j's own episode.
-        kept_BW = times_BW >= self.oldest
-        before_BM = (~begin_BW[:, centre - behind + 1 : centre + 1] & kept_BW[:, centre - behind : centre]).flip(1)
+        # Behind: column i says whether row j-1-i is of j's own episode; `complete` below, whether it is still there.
+        before_BM = ~begin_BW[:, centre - behind + 1 : centre + 1].flip(1)
         before_BM = torch.cumprod(before_BM.to(torch.uint8), dim=1) > 0
 
         visible_BWS = self._visible(begin_BW, behind + 1 + ahead)

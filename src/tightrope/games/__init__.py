@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 from tightrope.errors import TightropeError, near
 from tightrope.games.base import Game, GameInfo, GameOptions, Step
 from tightrope.games.gym import EnvMaker
 
-__all__ = ["MAZE_ID", "EnvMaker", "Game", "GameInfo", "GameOptions", "Step", "canonical", "make_game", "register"]
+__all__ = [
+    "MAZE_ID",
+    "EnvMaker",
+    "Game",
+    "GameInfo",
+    "GameOptions",
+    "Step",
+    "canonical",
+    "default_preset",
+    "make_game",
+    "register",
+]
 
 MAZE_ID = "tightrope/Maze-v0"
 
@@ -30,6 +43,8 @@ def canonical(name: str) -> str:
 
     if name.lower() in ("maze", MAZE_ID.lower()):
         return MAZE_ID
+    if re.fullmatch(r"maze-[1-9]\d{0,3}", name.lower()):
+        return name.lower()
     if (minatar := find_minatar(name)) is not None:
         return f"minatar/{minatar}"
     if (rom := find_rom(name)) is not None:
@@ -41,12 +56,20 @@ def canonical(name: str) -> str:
     # "module:Id" imports a module that registers the environment, as Gymnasium itself allows.
     if name in gymnasium.registry or ":" in name:
         return name
-    known = {known.lower(): known for known in gymnasium.registry}
+    known = {known.lower(): known for known in gymnasium.registry if find_rom(known) is None}
     known |= {rom: rom for rom in rom_names()} | {f"minatar/{game}": f"minatar/{game}" for game in GAMES}
     if name.lower() in known:
         return known[name.lower()]
     hint = near(name, known)
     raise TightropeError(f"unknown game {name!r}{hint or '; tightrope games lists them'}")
+
+
+def default_preset(name: str) -> str:
+    """The preset that suits a game of this canonical name."""
+    family = name.partition("/")[0]
+    if name.startswith("maze") or name == MAZE_ID:
+        return "maze"
+    return {"atari": "paper", "minatar": "minatar"}.get(family, "classic")
 
 
 def make_game(name: str, num_envs: int, seed: int, options: GameOptions, env: EnvMaker | None = None) -> Game:
@@ -75,9 +98,12 @@ def make_game(name: str, num_envs: int, seed: int, options: GameOptions, env: En
 
     register()
 
+    # maze-40 is the maze with a shortest path of 40.
+    gym_id, kwargs = (MAZE_ID, {"shortest_path": int(name[5:])}) if name.startswith("maze-") else (name, {})
+
     def make() -> gymnasium.Env:  # type: ignore[type-arg]
         try:
-            return gymnasium.make(name, render_mode=mode)
+            return gymnasium.make(gym_id, render_mode=mode, **kwargs)
         except (gymnasium.error.Error, ImportError, AttributeError) as problem:
             raise TightropeError(f"game {name} cannot be made: {problem}") from None
 

@@ -38,7 +38,7 @@ class MinAtarEnv(gymnasium.Env[np.ndarray, int]):
         self._actions = self._game.minimal_action_set()
         self.render_mode = render_mode
         self.action_space = Discrete(len(self._actions))
-        self.observation_space = Box(False, True, tuple(self._game.state_shape()), bool)
+        self.observation_space = Box(0, 1, tuple(self._game.state_shape()), bool)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         if seed is not None:

@@ -1,0 +1,350 @@
+"""The command line: parses, calls, prints."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import tyro
+from tyro import MISSING
+from tyro.conf import FlagConversionOff, FlagCreatePairsOff, OmitArgPrefixes, Positional
+
+from tightrope import config as settings
+from tightrope.config import Config
+from tightrope.errors import TightropeError, near
+
+
+
+def _help(field: dataclasses.Field[Any]) -> str:
+    unit = field.metadata["unit"]
+    return field.metadata["meaning"] + (f" [{unit}]" if unit else "")
+
+
+# Config again, with its own words where tyro looks for them.
+Fields = dataclasses.make_dataclass(
+    "Fields",
+    [
+        (f.name, Annotated[settings.TYPES[f.name], tyro.conf.arg(help=_help(f))], dataclasses.field(default=MISSING))
+        for f in dataclasses.fields(Config)
+    ],
+    kw_only=True,
+)
+
+
+@dataclass
+class Train:
+    """Train an agent: tightrope train pong --frames 10M"""
+
+    game: Positional[str]
+    """pong, ALE/MsPacman-v5, minatar/breakout, maze, CartPole-v1 ... (tightrope games)"""
+    fields: OmitArgPrefixes[FlagConversionOff[Fields]]  # type: ignore[valid-type]
+    preset: str = ""
+    """where the numbers come from (tightrope presets); by default the one that suits the game"""
+    seed: int = 0
+    """of everything that is random"""
+    device: str = "auto"
+    """auto, cpu or cuda"""
+    out: Path | None = None
+    """folder of the run; by default runs/GAME-sSEED"""
+    quiet: bool = False
+    """say nothing while training"""
+
+
+@dataclass
+class Resume:
+    """Continue a run as if it had never stopped."""
+
+    run: Positional[Path]
+    """folder of the run"""
+    quiet: bool = False
+    """say nothing while training"""
+
+
+@dataclass
+class Evaluate:
+    """Play games with a run's agent and score them."""
+
+    run: Positional[Path]
+    """folder of a run, or an agent's file"""
+    episodes: int | None = None
+    """games to play; by default the run's own number (30 in the paper)"""
+    protocol: str = "paper"
+    """paper: no-op starts, epsilon 0.05, 18,000 frames. sticky: sticky actions, epsilon 0.001, 108,000 frames"""
+    which: str = "best"
+    """the run's best agent by evaluation, or its last"""
+    seed: int = 0
+    """of the games and the agent's random actions"""
+    device: str = "auto"
+    """auto, cpu or cuda"""
+    json: bool = False
+    """print one JSON object"""
+
+
+@dataclass
+class Watch:
+    """Watch a run's agent play one game, in the terminal or as a video."""
+
+    run: Positional[Path]
+    """folder of a run, or an agent's file"""
+    video: Path | None = None
+    """write the game to this .mp4 or .gif"""
+    seed: int = 0
+    """of the game"""
+    which: str = "best"
+    """the run's best agent by evaluation, or its last"""
+
+
+@dataclass
+class Presets:
+    """List the presets, or every number of one with its meaning, unit and origin."""
+
+    name: Positional[str] = ""
+    """paper, released, dqn ..."""
+
+
+@dataclass
+class Games:
+    """List the games."""
+
+
+@dataclass
+class Demo:
+    """Tightened against plain DQN on the maze and on MinAtar Breakout, minutes on a CPU."""
+
+    out: Path = Path("demo")
+    """folder of the runs and the picture"""
+
+
+COMMANDS: dict[str, Any] = {
+    "train": Train,
+    "resume": Resume,
+    "evaluate": Evaluate,
+    "watch": Watch,
+    "presets": Presets,
+    "games": Games,
+    "demo": Demo,
+}
+
+
+def main(words: list[str] | None = None) -> None:
+    """The entry point: one sentence and status 2 for what a user can mend."""
+    words = sys.argv[1:] if words is None else words
+    try:
+        status = run(words)
+    except TightropeError as problem:
+        print(f"tightrope: {problem}", file=sys.stderr)
+        status = 2
+    except BrokenPipeError:  # the reader of a pipe has left
+        status = 0
+    except KeyboardInterrupt:
+        status = 130
+    raise SystemExit(status)
+
+
+def overview() -> str:
+    lines = ["tightrope: deep Q-learning by optimality tightening", "", "commands (each has --help):"]
+    lines += [f"  {name:<9} {command.__doc__.splitlines()[0]}" for name, command in COMMANDS.items()]
+    lines += [
+        "",
+        "examples:",
+        "  tightrope train pong                               # the paper's method, 10M frames; wants a GPU",
+        "  tightrope train breakout --preset dqn --frames 2M --seed 1",
+        "  tightrope train minatar/breakout                   # minutes on a CPU",
+        "  tightrope train CartPole-v1 --lam 1 --k 8",
+        "  tightrope evaluate runs/atari-pong-s0 --protocol sticky --json",
+        "  tightrope watch runs/atari-pong-s0 --video pong.mp4",
+    ]
+    return "\n".join(lines)
+
+
+def run(words: list[str]) -> int:
+    if words == ["--version"]:
+        from tightrope import __version__
+
+        print(__version__)
+        return 0
+    if not words or words[0] in ("-h", "--help"):
+        print(overview())
+        return 0
+    name, rest = words[0], words[1:]
+    if name not in COMMANDS:
+        raise TightropeError(f"unknown command {name!r}{near(name, COMMANDS) or '; tightrope --help lists them'}")
+    command, handler = COMMANDS[name], HANDLERS[name]
+    asked_for_help = bool({"-h", "--help"} & set(rest))
+    default: Any = None
+    if not asked_for_help:
+        rest = checked(name, rest)
+    if command is Train:
+        base = settings.preset("paper") if asked_for_help else train_preset(rest)
+        default = Train(game=MISSING, fields=Fields(**base.to_dict()))
+    parsed = tyro.cli(command, args=rest, prog=f"tightrope {name}", default=default, config=(FlagCreatePairsOff,))
+    return handler(parsed)
+
+
+def checked(command: str, words: list[str]) -> list[str]:
+    """The words with every value of ours checked and spelled as tyro reads it; a mistake gets one sentence."""
+    kinds = get_type_hints(COMMANDS[command])
+    own = {f.name for f in dataclasses.fields(COMMANDS[command])} - {"fields"}
+    fields = set(settings.field_names()) if command == "train" else set()
+    result: list[str] = []
+    positional = False
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if not word.startswith("--"):
+            positional = True
+            result.append(word)
+            continue
+        option, equals, value = word.removeprefix("--").partition("=")
+        name = option.replace("-", "_")
+        if name not in own | fields:
+            if command == "train":
+                raise settings.unknown_field(name, value or (left[0] if left else None))
+            raise TightropeError(f"unknown option --{option} of tightrope {command}{near(name, own)}")
+        if name in own and kinds[name] is bool:
+            result.append("--" + name)
+            continue
+        if not equals:
+            if not left:
+                must = settings.allowed(name) if name in fields else "a value"
+                raise TightropeError(f"--{option} needs {must}")
+            value = left.pop(0)
+        if name in fields:
+            value = str(settings.coerce(name, value))
+        elif "int" in str(kinds[name]) and not value.removeprefix("-").isdigit():
+            raise TightropeError(f"{name} = {value!r}: must be a whole number")
+        result += ["--" + name, value]
+    needed = [f.name for f in dataclasses.fields(COMMANDS[command]) if f.default is dataclasses.MISSING]
+    if needed and not positional:
+        raise TightropeError(f"tightrope {command} needs {needed[0].upper()}; see tightrope {command} --help")
+    return result
+
+
+def train_preset(words: list[str]) -> Config:
+    """The preset that the words of `train` name, or that suits their game."""
+    from tightrope.games import canonical, default_preset
+
+    if "--preset" in words:
+        return settings.preset(words[words.index("--preset") + 1])
+    values = {i + 1 for i, w in enumerate(words) if w.startswith("--") and w != "--quiet"}
+    game = next(w for i, w in enumerate(words) if not w.startswith("--") and i not in values)
+    return settings.preset(default_preset(canonical(game)))
+
+
+# ---------------------------------------------------------------------------------------------------------- commands
+
+
+def train(args: Train) -> int:
+    from tightrope import api
+
+    api.train(
+        args.game,
+        preset=args.preset or None,
+        seed=args.seed,
+        device=args.device,
+        out=args.out,
+        quiet=args.quiet,
+        **dataclasses.asdict(args.fields),
+    )
+    return 0
+
+
+def resume(args: Resume) -> int:
+    from tightrope import api
+
+    api.resume(args.run, quiet=args.quiet)
+    return 0
+
+
+def evaluate(args: Evaluate) -> int:
+    from tightrope import api
+
+    agent = api.load(args.run, which=args.which, device=args.device)
+    result = agent.evaluate(args.episodes, args.protocol, args.seed)
+    facts = {
+        "game": agent.facts.game,
+        "protocol": result.protocol,
+        "episodes": len(result.scores),
+        "score": result.mean,
+        "std": result.std,
+        "normalised_pct": result.normalised_pct,
+        "trained_frames": agent.facts.frames,
+        "preset": agent.facts.preset,
+        "seed": args.seed,
+        "scores": list(result.scores),
+    }
+    if args.json:
+        print(json.dumps(facts))
+        return 0
+    human = "n/a" if result.normalised_pct is None else f"{result.normalised_pct:.1f} %"
+    print(f"{facts['game']}: {result.mean:.2f} ± {result.std:.2f} (mean and standard deviation of {len(result.scores)} games)")
+    print(f"human-normalised: {human}; protocol {result.protocol}; trained for {agent.facts.frames:,} frames")
+    return 0
+
+
+def watch(args: Watch) -> int:
+    from tightrope import api
+    from tightrope.watch import watch as show
+
+    print(show(api.load(args.run, which=args.which, device="cpu"), args.seed, args.video))
+    return 0
+
+
+def presets(args: Presets) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    if args.name:
+        values = settings.preset(args.name).to_dict()
+        origins = settings.origins(args.name)
+        table = Table("field", "value", "unit", "meaning", "origin", title=f"{args.name}: {settings.about(args.name)}")
+        for name, value in values.items():
+            facts = settings.describe(name)
+            table.add_row(name, f"{value:,}" if type(value) is int else str(value), facts["unit"], facts["meaning"], origins[name])
+    else:
+        table = Table("preset", "what it is")
+        for name in settings.preset_names():
+            table.add_row(name, settings.about(name))
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=220)
+    console.print(table)
+    return 0
+
+
+def games(args: Games) -> int:
+    from tightrope.games.atari import rom_names
+    from tightrope.games.minatar import GAMES
+    from tightrope.scores import references
+
+    print("Atari (any usual spelling: pong, MsPacman, ALE/MsPacman-v5); * has a human reference in the paper:")
+    names = [name + ("*" if name in references() else "") for name in rom_names()]
+    for start in range(0, len(names), 5):
+        print("  " + "".join(f"{name:<21}" for name in names[start : start + 5]).rstrip())
+    print("MinAtar:\n  " + "  ".join(f"minatar/{game}" for game in GAMES))
+    print("The paper's maze, the number being its shortest path:\n  maze  maze-40")
+    print("Any Gymnasium environment with discrete actions:\n  CartPole-v1  FrozenLake-v1  my_module:MyEnv-v0 ...")
+    return 0
+
+
+def demo(args: Demo) -> int:
+    from tightrope.demo import demo as show
+
+    show(args.out)
+    return 0
+
+
+HANDLERS: dict[str, Callable[[Any], int]] = {
+    "train": train,
+    "resume": resume,
+    "evaluate": evaluate,
+    "watch": watch,
+    "presets": presets,
+    "games": games,
+    "demo": demo,
+}

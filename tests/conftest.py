@@ -1,0 +1,21 @@
+"""Shared by all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Two test processes on two cores: one thread each.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def doctest_folder(doctest_namespace: dict[str, Any], tmp_path: Path) -> None:
+    """`tmp` in every docstring's example."""
+    doctest_namespace["tmp"] = tmp_path
+    from tightrope.config import preset
+
+    doctest_namespace["preset"] = preset

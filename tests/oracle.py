@@ -1,0 +1,128 @@
+"""The paper's definitions over whole episodes, in float64 and nothing else: no windows, no ring, no masks.
+
+An environment's life is a list of episodes; each knows its states' values, so every bound can be written down as the
+paper writes it. `laid_out` puts the same experience into a Replay.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from tightrope.replay import Replay
+
+
+@dataclass
+class Episode:
+    """Steps 0..T. `values[t]` is max_a Q-(s_t, a), one more than steps where the final observation counts."""
+
+    rewards: list[float]
+    end: str  # "terminal", "cut", "unfinished"
+    life: bool = False  # a lost life: the next episode begins at the very next row
+    first_row: int = 0  # time of its first row
+    values: list[float] = field(default_factory=list)
+    taken: list[float] = field(default_factory=list)  # Q-(s_t, a_t)
+
+    @property
+    def last(self) -> int:
+        return len(self.rewards) - 1
+
+
+def target(e: Episode, j: int, gamma: float) -> float:
+    """y_j = r_j + gamma max_a Q-(s_(j+1), a), without the second term at a terminal step."""
+    if j == e.last and e.end == "terminal":
+        return e.rewards[j]
+    return e.rewards[j] + gamma * e.values[j + 1]
+
+
+def lower(e: Episode, j: int, k: int, gamma: float) -> float | None:
+    """L_(j,k), or None where it does not exist."""
+    if j + k > e.last:
+        return None
+    total = math.fsum(gamma**i * e.rewards[j + i] for i in range(k + 1))
+    if j + k == e.last and e.end == "terminal":
+        return total
+    return total + gamma ** (k + 1) * e.values[j + k + 1]
+
+
+def upper(e: Episode, j: int, k: int, gamma: float, oldest: int, stack: int) -> float | None:
+    """U_(j,k), or None where a row it needs is another episode's or has been overwritten."""
+    p = j - k - 1
+    if p < 0:
+        return None
+    # The predecessor's own frames: back to the episode's first step, at most stack - 1 rows before it.
+    first_frame = max(0, p - stack + 1)
+    if e.first_row + first_frame < oldest:
+        return None
+    total = math.fsum(gamma**i * e.rewards[p + i] for i in range(k + 1))
+    return (e.taken[p] - total) / gamma ** (k + 1)
+
+
+def episode_return(e: Episode, j: int, gamma: float) -> float | None:
+    """R_j of a finished episode; unknown while it runs and where it was cut off."""
+    if e.end != "terminal":
+        return None
+    return math.fsum(gamma ** (t - j) * e.rewards[t] for t in range(j, e.last + 1))
+
+
+def laid_out(
+    lives: list[list[Episode]], rows: int, stack: int, gamma: float, seed: int
+) -> tuple[Replay, dict[tuple[int, int], tuple[Episode, int]], dict[float, tuple[float, float]]]:
+    """Experience in a replay, which episode and step each (time, environment) is, and the values by frame.
+
+    Each row's frame is a number that occurs once, so that a state can be recognised, and with it its values.
+    """
+    rng = np.random.default_rng(seed)
+    num_envs = len(lives)
+    # Per environment: one entry a row: (episode, step) for a transition, (episode, None) for the row after a game's end.
+    timelines: list[list[tuple[Episode, int | None]]] = []
+    for episodes in lives:
+        rows_of: list[tuple[Episode, int | None]] = []
+        for e in episodes:
+            e.first_row = len(rows_of)
+            e.values = rng.normal(size=len(e.rewards) + 1).tolist()
+            e.taken = rng.normal(size=len(e.rewards) + 1).tolist()
+            rows_of += [(e, step) for step in range(len(e.rewards))]
+            if e.end != "unfinished" and not e.life:
+                rows_of.append((e, None))
+        timelines.append(rows_of)
+    length = min(map(len, timelines))
+    # An episode that does not end within the common length has not ended.
+    replay = Replay(rows * num_envs, num_envs, (1,), np.dtype(np.float32), stack, 4, gamma, torch.device("cpu"))
+    frame = lambda time, env: float(1 + time * num_envs + env)  # noqa: E731
+    where: dict[tuple[int, int], tuple[Episode, int]] = {}
+    by_frame: dict[float, tuple[float, float]] = {}
+
+    def frames_at(time: int) -> np.ndarray:
+        return np.array([[frame(time, env)] for env in range(num_envs)], dtype=np.float32)
+
+    replay.start(frames_at(0))
+    for time in range(length - 1):
+        now = [timelines[env][time] for env in range(num_envs)]
+        after = [timelines[env][time + 1] for env in range(num_envs)]
+        transition = np.array([step is not None for _, step in now])
+        is_last = np.array([step == e.last for e, step in now])
+        terminal = np.array([e.end == "terminal" for e, _ in now]) & is_last
+        cut = np.array([e.end == "cut" for e, _ in now]) & is_last
+        begins = np.array([step == 0 for _, step in after])
+        rewards = np.array([e.rewards[step] if step is not None else 99.0 for e, step in now])
+        replay.append(
+            np.zeros(num_envs, dtype=np.int64), rewards, transition, terminal, cut, frames_at(time + 1), begins,
+            np.where(cut, np.nan, 0.0),
+        )  # fmt: skip
+    for env in range(num_envs):
+        for time in range(length):
+            e, step = timelines[env][time]
+            at = e.last + 1 if step is None else step
+            by_frame[frame(time, env)] = (e.values[at], e.taken[at])
+            if step is not None and time < length - 1:
+                where[(time, env)] = (e, step)
+        # What had not ended when the recording stopped is unfinished, for the oracle too.
+        for e in lives[env]:
+            if e.first_row + e.last >= length - 1:
+                e.end = "unfinished"
+                e.rewards = e.rewards[: max(0, length - 1 - e.first_row)]
+    return replay, where, by_frame
