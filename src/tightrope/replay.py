@@ -273,7 +273,8 @@ class Replay:
         if reach.upper_draws and behind:
             behind_offsets = self._drawn(reach.behind_from, usable_BM[:, reach.behind_from - 1 :].sum(1), reach.upper_draws, generator)
         else:
-            behind_offsets = torch.arange(reach.behind_from, behind + 1, device=self.device).expand(len(times_B), -1)
+            last = max(behind + 1, reach.behind_from)  # no offsets where nothing lies behind
+            behind_offsets = torch.arange(reach.behind_from, last, device=self.device).expand(len(times_B), -1)
         behind_exists = usable_BM.gather(1, behind_offsets - 1)
 
         def states_at(offsets: Tensor) -> Tensor:

@@ -25,10 +25,13 @@ _NEVER = 2**31 - 1
 
 @cache
 def rom_names() -> tuple[str, ...]:
-    """Every game that ale-py ships, in its own spelling."""
-    from ale_py import roms
+    """Every game that ale-py registers, in its own spelling. (It ships four more, for two players only.)"""
+    import ale_py
+    import gymnasium
 
-    return tuple(sorted(roms.get_all_rom_ids()))
+    gymnasium.register_envs(ale_py)
+    ids = (spec for name, spec in gymnasium.registry.items() if name.startswith("ALE/") and name.endswith("-v5"))
+    return tuple(sorted(spec.kwargs["game"] for spec in ids))
 
 
 def find_rom(name: str) -> str | None:

@@ -1,0 +1,80 @@
+"""Tightened against plain DQN on the maze, over several seeds and mazes: `make maze-study` writes results/maze.csv.
+
+Two figures for each run: frames until the value of the start is half its true size, and frames until every game of an
+evaluation reaches the goal. A run that never gets there is a row too, with the cell empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import platform
+import statistics
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+GAMMA = 0.99
+
+
+def one(path: int, seed: int, method: str, frames: int) -> dict[str, Any]:
+    import tightrope
+    from tightrope.run import RunFolder, commit
+
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        agent = tightrope.train(
+            f"maze-{path}", seed=seed, frames=frames, bounds=method == "tightened", out=Path(folder) / "run",
+            quiet=True, save_replay=False, device="cpu",
+        )  # fmt: skip
+        assert agent.run is not None
+        run = RunFolder(agent.run)
+        half = 0.5 * GAMMA ** (path - 1)
+        valued = next((r["frames"] for r in run.metrics() if (r["start_value"] or 0) >= half), "")
+        rows = run.evaluations()
+        solved = next((int(r["frames"]) for r in rows if float(r["score"]) == 1.0), "")
+        last = [float(r["score"]) for r in rows[-5:]]
+    return {
+        "shortest_path": path, "method": method, "seed": seed, "frames": frames, "start_valued_frames": valued,
+        "first_solved_frames": solved, "last_score": last[-1], "mean_of_last_5": round(statistics.fmean(last), 4),
+        "seconds": round(time.monotonic() - began, 1), "commit": commit(), "device": f"cpu {platform.machine()}",
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--paths", type=int, nargs="+", default=[12, 24])
+    parser.add_argument("--frames", type=int, default=16_000)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--out", type=Path, default=Path("results/maze.csv"))
+    args = parser.parse_args()
+    cells = [(p, s, m, args.frames) for p in args.paths for s in range(args.seeds) for m in ("tightened", "dqn")]
+    with ProcessPoolExecutor(args.workers) as pool:
+        rows = list(pool.map(one, *zip(*cells, strict=True)))
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    with open(args.out, "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    print("| shortest path | method | seeds | start valued at, median | solved at, median | solved | mean of last 5 |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for path in args.paths:
+        for method in ("tightened", "dqn"):
+            mine = [r for r in rows if r["shortest_path"] == path and r["method"] == method]
+            # A run that never got there counts as later than all others.
+            at = {key: statistics.median([r[key] if r[key] != "" else float("inf") for r in mine])
+                  for key in ("start_valued_frames", "first_solved_frames")}  # fmt: skip
+            solved = sum(r["first_solved_frames"] != "" for r in mine)
+            mean = statistics.fmean(r["mean_of_last_5"] for r in mine)
+            told = [f"{v:,.0f}" if v != float("inf") else "never" for v in at.values()]
+            print(f"| {path} | {method} | {len(mine)} | {told[0]} | {told[1]} | {solved} of {len(mine)} | {mean:.2f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""The first minutes with Tightrope: tightened against plain DQN, on a CPU."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from tightrope.errors import TightropeError
+from tightrope.run import RunFolder
+
+METHODS = {"tightened": True, "DQN": False}
+
+
+@dataclass(frozen=True)
+class Act:
+    """One game of the demo, played by both methods side by side."""
+
+    game: str
+    title: str
+    fields: dict[str, Any]
+
+
+ACTS = (
+    Act("maze", "the paper's maze", {"frames": 12_000}),
+    Act("minatar/breakout", "MinAtar Breakout", {"frames": 60_000}),
+)
+
+
+def _play(game: str, fields: dict[str, Any], out: Path) -> None:
+    """One run, in a process of its own with a core of its own."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import tightrope
+
+    tightrope.train(game, device="cpu", out=out, quiet=True, **fields)
+
+
+def demo(out: Path) -> None:
+    """Runs both acts, prints the table, writes the picture."""
+    if (out / "maze-tightened").exists():
+        raise TightropeError(f"{out} holds a demo already: remove it or choose another --out")
+    console = Console()
+    began = time.monotonic()
+    spawn = multiprocessing.get_context("spawn")
+    columns = (TextColumn("{task.description:<28}"), BarColumn(40), TextColumn("{task.percentage:>3.0f} %"),
+               TextColumn("{task.fields[note]:<22}"), TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, console=console) as progress:
+        for act in ACTS:
+            runs = {name: out / f"{act.game.replace('/', '-')}-{name}" for name in METHODS}
+            bars = {
+                name: progress.add_task(f"{act.title}, {name}", total=act.fields["frames"], note="") for name in METHODS
+            }
+            workers = {
+                name: spawn.Process(target=_play, args=(act.game, act.fields | {"bounds": bounds}, runs[name]))
+                for name, bounds in METHODS.items()
+            }
+            for worker in workers.values():
+                worker.start()
+            while any(worker.is_alive() for worker in workers.values()):
+                time.sleep(0.3)
+                for name, path in runs.items():
+                    if not (path / "metrics.jsonl").exists():
+                        continue
+                    rows = RunFolder(path).metrics()
+                    if rows:
+                        score = rows[-1]["score"]
+                        note = "" if score is None else f"training score {score:.2f}"
+                        progress.update(bars[name], completed=rows[-1]["frames"], note=note)
+            for name, worker in workers.items():
+                if worker.exitcode:
+                    raise TightropeError(f"the run in {runs[name]} failed")
+                progress.update(bars[name], completed=act.fields["frames"])
+    console.print(table(out))
+    picture = out / "demo.png"
+    draw(out, picture)
+    console.print(f"{time.monotonic() - began:.0f} s. The picture: {picture}", soft_wrap=True)
+    console.print(
+        "\nNext:\n"
+        "  tightrope watch demo/minatar-breakout-tightened --video breakout.gif   # see it play\n"
+        "  tightrope train breakout                                               # Atari; 10M frames want a GPU\n"
+        "  tightrope train CartPole-v1                                            # any Gymnasium game\n"
+        "  tightrope --help".replace("demo/", f"{out}/"),
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def start_reached(rows: list[dict[str, Any]], share: float = 0.5) -> int | None:
+    """Frames until the value of the start is a given share of its final size, gamma^(P-1); None if never."""
+    goal = share * 0.99 ** (MAZE_PATH - 1)
+    return next((row["frames"] for row in rows if (row["start_value"] or 0) >= goal), None)
+
+
+MAZE_PATH = 24
+
+
+def table(out: Path) -> Table:
+    shown = Table("game", "method", "best evaluation", "last evaluation", "frames until half the value reaches the start")
+    for act in ACTS:
+        for name in METHODS:
+            folder = RunFolder(out / f"{act.game.replace('/', '-')}-{name}")
+            scores = [float(row["score"]) for row in folder.evaluations()]
+            reached = start_reached(folder.metrics()) if act.game == "maze" else None
+            told = "" if act.game != "maze" else ("not reached" if reached is None else f"{reached:,}")
+            shown.add_row(act.title, name, f"{max(scores):.2f}", f"{scores[-1]:.2f}", told)
+    return shown
+
+
+def draw(out: Path, picture: Path) -> None:
+    """Learning curves of both games, and the value at the maze's start."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 3, figsize=(13, 4), constrained_layout=True)
+    colours = {"tightened": "#0072b2", "DQN": "#d55e00"}
+    for axis, act in zip(axes[:2], ACTS, strict=True):
+        for name in METHODS:
+            rows = RunFolder(out / f"{act.game.replace('/', '-')}-{name}").evaluations()
+            frames, scores = [int(r["frames"]) for r in rows], [float(r["score"]) for r in rows]
+            axis.plot(frames, scores, marker="o", markersize=3, label=name, color=colours[name])
+        axis.set(title=act.title, xlabel="frames", ylabel="score, evaluated")
+        axis.legend()
+    for name in METHODS:
+        rows = RunFolder(out / f"maze-{name}").metrics()
+        points = [(r["frames"], r["start_value"]) for r in rows if r["start_value"] is not None]
+        axes[2].plot(*zip(*points, strict=True), label=name, color=colours[name])
+    axes[2].axhline(0.99 ** (MAZE_PATH - 1), color="grey", linestyle=":", label="true value")
+    axes[2].set(title="Reward reaches the start of the maze", xlabel="frames", ylabel="max Q at the start")
+    axes[2].legend()
+    figure.savefig(picture, dpi=110)
+    pyplot.close(figure)
