@@ -20,7 +20,7 @@ def train(
     game: str | None = None,
     *,
     env: EnvMaker | None = None,
-    network: NetworkMaker | None = None,
+    network: str | NetworkMaker | None = None,
     preset: str | None = None,
     seed: int = 0,
     device: str = "auto",
@@ -33,8 +33,9 @@ def train(
     Args:
         game: a game's name in any usual spelling: "pong", "ALE/MsPacman-v5", "minatar/breakout", "maze", "CartPole-v1".
         env: instead of a name, a function that makes an environment of your own: Gymnasium, discrete actions.
-        network: instead of ours, a function (state shape, number of actions) -> torch.nn.Module. Its input is a batch
-            of float states (images from 0 to 1), its output one value for each action.
+        network: one of ours by name ("paper", "small", "mlp"), or a function (state shape, number of actions) ->
+            torch.nn.Module of your own. Its input is a batch of float states (images from 0 to 1), its output one value
+            for each action.
         preset: where the numbers come from; by default the one that suits the game.
         fields: any field of the preset, changed: lam=1, frames=1_000_000 ... `tightrope presets NAME` lists them.
 
@@ -56,6 +57,8 @@ def train(
     name = canonical(game) if game is not None else "custom"
     chosen = preset or default_preset(name)
     config = load_preset(chosen)
+    if isinstance(network, str):
+        fields, network = fields | {"network": network}, None
     if name.partition("/")[0] not in ("atari", "minatar") and "sticky" not in fields:
         fields = fields | {"sticky": 0.0}  # other games have no sticky actions
     config = config.replace(**fields)

@@ -1,0 +1,215 @@
+"""Files that are whole, checked and harmless; kills and damage of every kind."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tightrope
+from tightrope import checkpoint
+from tightrope.errors import TightropeError
+from tightrope.run import RunFolder
+
+QUICK = {
+    "frames": 1200, "learn_start_steps": 100, "epoch_frames": 400, "eval_episodes": 2, "checkpoint_frames": 400,
+    "log_frames": 100, "eval_max_game_frames": 50, "replay_rows": 500,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short finished run."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    tightrope.train("maze", out=folder, quiet=True, device="cpu", **QUICK)
+    return folder
+
+
+def copy_of(run: Path, to: Path) -> Path:
+    import shutil
+
+    shutil.copytree(run, to)
+    return to
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    tensors = {"a": torch.arange(6).reshape(2, 3), "b": torch.tensor([1.5, float("nan")]), "c": torch.zeros(0)}
+    checkpoint.write(tmp_path / "x.safetensors", tensors, {"n": 1, "list": [1, "two", None]})
+    found, facts = checkpoint.read(tmp_path / "x.safetensors")
+    assert facts == {"n": 1, "list": [1, "two", None]}
+    assert torch.equal(found["a"], tensors["a"])
+    assert torch.equal(found["b"].nan_to_num(7), tensors["b"].nan_to_num(7))
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_any_flipped_bit_or_cut_is_noticed(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    folder = tmp_path_factory.mktemp("flip")
+    path = folder / "x.safetensors"
+    checkpoint.write(path, {"w": torch.arange(20.0), "i": torch.arange(7)}, {"game": "maze"})
+    whole = path.read_bytes()
+    if data.draw(st.booleans()):
+        at = data.draw(st.integers(0, len(whole) - 1))
+        bit = data.draw(st.integers(0, 7))
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << bit)]) + whole[at + 1 :])
+    else:
+        path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
+    try:
+        tensors, facts = checkpoint.read(path)
+    except TightropeError as refused:
+        assert str(path) in str(refused)
+    else:  # a flip that changes nothing that is read (white space in the header, say)
+        assert facts == {"game": "maze"}
+        assert torch.equal(tensors["w"], torch.arange(20.0))
+        assert torch.equal(tensors["i"], torch.arange(7))
+
+
+def test_foreign_files_are_refused_and_execute_nothing(tmp_path: Path) -> None:
+    class Bomb:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.system, (f"touch {tmp_path}/exploded",)
+
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(TightropeError, match="damaged"):
+        checkpoint.read(path)
+    torch.save({"w": torch.ones(3)}, path)
+    with pytest.raises(TightropeError, match="damaged"):
+        checkpoint.read(path)
+    path.write_bytes(safetensors.torch.save({"w": torch.ones(3)}))
+    with pytest.raises(TightropeError, match="not written by tightrope"):
+        checkpoint.read(path)
+    path.write_bytes(struct.pack("<Q", 2**60) + b"{}")
+    with pytest.raises(TightropeError, match="damaged"):
+        checkpoint.read(path)
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_a_checkpoint_cannot_name_files_outside_its_folder(tmp_path: Path, finished: Path) -> None:
+    run = copy_of(finished, tmp_path / "run")
+    newest = RunFolder(run).checkpoints.saved()[-1]
+    tensors, facts = checkpoint.read(newest)
+    facts["segments"] = {"../../secret.safetensors": "0" * 64}
+    checkpoint.write(newest, tensors, facts)
+    with pytest.raises(TightropeError, match="outside its folder"):
+        tightrope.resume(run, quiet=True)
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, finished: Path) -> None:
+    other = tmp_path / "other"
+    tightrope.train("maze", seed=9, out=other, quiet=True, device="cpu", **QUICK)
+    run = copy_of(finished, tmp_path / "run")
+    for path in (run / "checkpoints").iterdir():
+        path.unlink()
+    for path in (other / "checkpoints").iterdir():
+        (run / "checkpoints" / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(TightropeError, match="another run"):
+        tightrope.resume(run, quiet=True)
+
+
+def test_a_damaged_newest_checkpoint_names_the_good_one_before_it(tmp_path: Path, finished: Path) -> None:
+    run = copy_of(finished, tmp_path / "run")
+    older, newest = RunFolder(run).checkpoints.saved()[-2:]
+    newest.write_bytes(newest.read_bytes()[:-100])
+    with pytest.raises(TightropeError, match=f"damaged.*{older.name}.*remove {newest.name}"):
+        tightrope.resume(run, quiet=True)
+    newest.unlink()
+    agent = tightrope.resume(run, quiet=True)
+    expected = tightrope.load(finished, which="last")
+    for name, tensor in expected.network.state_dict().items():
+        assert torch.equal(tensor, agent.network.state_dict()[name])
+
+
+def test_the_replay_is_saved_in_parts_and_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "SEGMENT_ROWS", 64)
+    written: list[str] = []
+    original = checkpoint.write_bytes
+
+    def spy(path: Path, data: bytes) -> None:
+        written.append(path.name)
+        original(path, data)
+
+    monkeypatch.setattr(checkpoint, "write_bytes", spy)
+    tightrope.train("maze", out=tmp_path / "run", quiet=True, device="cpu", **QUICK)
+    segments = [name for name in written if name.startswith("frames-")]
+    whole = [name for name in segments if "-to-" not in name]
+    assert len(whole) == len(set(whole)) > 10, "no whole segment is written twice"
+    on_disk = {p.name for p in (tmp_path / "run" / "checkpoints").glob("frames-*")}
+    named: set[str] = set()
+    for path in RunFolder(tmp_path / "run").checkpoints.saved():
+        named |= set(checkpoint.read(path)[1]["segments"])
+    assert on_disk == named, "and none is left that no checkpoint names"
+    assert len(RunFolder(tmp_path / "run").checkpoints.saved()) == 2
+
+
+TRAIN = [sys.executable, "-m", "tightrope", "train", "maze", "--device", "cpu", "--frames", "2000", "--learn_start_steps",
+         "100", "--epoch_frames", "500", "--eval_episodes", "2", "--eval_max_game_frames", "50", "--checkpoint_frames",
+         "20", "--log_frames", "100", "--replay_rows", "500", "--quiet", "--out"]  # fmt: skip
+
+
+def final_weights(run: Path) -> dict[str, torch.Tensor]:
+    return tightrope.load(run, which="last").network.state_dict()
+
+
+def test_kill_minus_nine_while_saving(tmp_path: Path) -> None:
+    """Saving after every 20 frames, so nearly always; killed 20 times at random moments; the end is the unbroken run's."""
+    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
+    subprocess.run([*TRAIN, str(unbroken)], check=True, timeout=120)
+    rng = random.Random(0)
+    words = [*TRAIN, str(broken)]
+    kills = 0
+    while kills < 20:
+        process = subprocess.Popen(words, stderr=subprocess.PIPE)
+        # Past the imports: kill once the run has written something new, and a random moment later.
+        folder = broken / "checkpoints"
+        before = max((p.stat().st_mtime_ns for p in folder.glob("*")), default=0) if folder.exists() else 0
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and process.poll() is None:
+            now = max((p.stat().st_mtime_ns for p in list(folder.glob("*.safetensors"))), default=0) if folder.exists() else 0
+            if now > before:
+                break
+            time.sleep(0.005)
+        time.sleep(rng.random() * 0.15)
+        process.send_signal(signal.SIGKILL)
+        _, errors = process.communicate()
+        assert process.returncode == -signal.SIGKILL, f"it ended by itself: {errors.decode()[-300:]}"
+        kills += 1
+        words = [sys.executable, "-m", "tightrope", "resume", str(broken), "--quiet"]
+    subprocess.run(words, check=True, timeout=120)
+    expected, found = final_weights(unbroken), final_weights(broken)
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    rows = [[(r["frames"], r.get("loss")) for r in RunFolder(run).metrics()] for run in (unbroken, broken)]
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    run = tmp_path / "run"
+    words = [*TRAIN, str(run)]
+    words[words.index("--frames") + 1] = "1M"
+    words[words.index("--checkpoint_frames") + 1] = "1M"
+    words.remove("--quiet")
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    while not (run / "metrics.jsonl").exists() or len(RunFolder(run).metrics()) < 3:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert f"tightrope resume {run}" in errors
+    (saved,) = RunFolder(run).checkpoints.saved()
+    facts = json.loads(json.dumps(checkpoint.read(saved)[1]))
+    assert facts["frames"] >= 300
