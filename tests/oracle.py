@@ -77,7 +77,7 @@ def laid_out(
     """
     rng = np.random.default_rng(seed)
     num_envs = len(lives)
-    # Per environment: one entry a row: (episode, step) for a transition, (episode, None) for the row after a game's end.
+    # Per environment one entry a row: (episode, step) for a transition, (episode, None) for the row after a game's end.
     timelines: list[list[tuple[Episode, int | None]]] = []
     for episodes in lives:
         rows_of: list[tuple[Episode, int | None]] = []

@@ -19,7 +19,7 @@ GAMMA, SIDE = 0.95, 5
 
 @dataclass
 class Shares:
-    """Of all samples: how many have R_j, L_max without R_j, and 1/n of U_min on the wrong side of Q*, and by how much."""
+    """Shares of the samples whose bound is on the wrong side of Q*, and by how much R_j is, where it is."""
 
     return_above: float
     return_excess: float

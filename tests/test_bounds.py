@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import Episode, episode_return, laid_out, lower, target, upper
 
+from oracle import Episode, episode_return, laid_out, lower, target, upper
 from tightrope.bounds import discounted_returns, lower_bounds, tighten, upper_bounds
 from tightrope.replay import Reach, Replay
 
@@ -180,7 +180,9 @@ def test_returns_by_doubling_are_the_recursion(rewards: list[float], gamma: floa
     for r in reversed(rewards):
         after = r + gamma * after
         expected.append(after)
-    found = discounted_returns(torch.tensor(rewards, dtype=torch.float64)[:, None], torch.tensor([tail], dtype=torch.float64), gamma)
+    found = discounted_returns(
+        torch.tensor(rewards, dtype=torch.float64)[:, None], torch.tensor([tail], dtype=torch.float64), gamma
+    )
     np.testing.assert_allclose(found[:, 0].numpy(), expected[::-1], rtol=1e-9, atol=1e-9)
 
 

@@ -82,7 +82,9 @@ def table_learner(states: int, actions: int, **fields: Any) -> tuple[Learner, to
     return learner, online, target
 
 
-def filled(episodes: list[list[tuple[int, int, float]]], last: list[int], gamma: float, terminal: bool = True) -> Replay:
+def filled(
+    episodes: list[list[tuple[int, int, float]]], last: list[int], gamma: float, terminal: bool = True
+) -> Replay:
     """A replay of one environment with these (state, action, reward) episodes and the state after each."""
     replay = Replay(4096, 1, (1,), np.dtype(np.float32), 1, 4, gamma, torch.device("cpu"))
     frame = lambda s: np.full((1, 1), s, np.float32)  # noqa: E731
@@ -118,7 +120,7 @@ def test_one_update_by_hand() -> None:
     # U_1 of the last: (Q(s_0, a_0) - 0 - 0) / 0.25 = 0.8; the others have no predecessor two steps back.
     assert high.tolist() == pytest.approx([math.inf, math.inf, 0.8])
     learner.learn(window)
-    # First: (0.05 + 4 * 0.25) / 5 = 0.21. Second: (0.2 + 4 * 0.5) / 5 = 0.44. Third: Q = 3 > U: (1 + 4 * 0.8) / 5 = 0.84.
+    # (0.05 + 4 * 0.25) / 5 = 0.21; (0.2 + 4 * 0.5) / 5 = 0.44; and Q = 3 > U: (1 + 4 * 0.8) / 5 = 0.84.
     goals = {(0, 0): 0.21, (1, 1): 0.44, (2, 0): 0.84}
     before = {(0, 0): 0.0, (1, 1): 0.0, (2, 0): 3.0}
     for at, goal in goals.items():
@@ -144,8 +146,9 @@ def test_errors_are_clipped_and_summed() -> None:
 
 def test_without_rescaling_the_gradient_grows_with_the_penalty() -> None:
     for rescale, expected in ((True, 0.2 + 0.8), (False, 1.0 + 4 * 1.0)):
-        learner, online, _ = table_learner(3, 1, k=1, lam=4.0, gamma=1.0, use_return=False, rescale=rescale,
-                                           learning_rate=1.0, rms_decay=0.0, rms_epsilon=1.0, error_clip=0.0)  # fmt: skip
+        learner, online, _ = table_learner(3, 1, k=1, lam=4.0, gamma=1.0, use_return=False,
+                                           rescale=rescale, learning_rate=1.0, rms_decay=0.0, rms_epsilon=1.0,
+                                           error_clip=0.0)  # fmt: skip
         with torch.no_grad():
             learner.target.body.q.copy_(torch.tensor([[0.0], [1.0], [1.0]]))  # type: ignore[operator, union-attr]
         replay = filled([[(0, 0, 0.0), (1, 0, 0.0), (2, 0, 0.0)]], [2], 1.0, terminal=False)
@@ -189,12 +192,12 @@ def test_sweeps_until_reward_reaches_the_start(length: int, fields: dict[str, An
     )
     replay = filled([[(s, 0, float(s == length - 1)) for s in range(length)]], [length], 0.99)
     rows = torch.arange(length)
-    for sweep in range(1, length + 1):
+    sweep = 0
+    while online[0, 0].item() <= 1e-6:
+        sweep += 1
         learner.learn(replay.window(rows, torch.zeros_like(rows), learner.reach))
         with torch.no_grad():
             target.copy_(online)
-        if online[0, 0].item() > 1e-6:
-            break
     assert sweep == sweeps(length)
 
 

@@ -44,9 +44,7 @@ class Actor:
     def act(self, epsilon: float, always_random: np.ndarray | None = None) -> np.ndarray:
         """An action for each environment, each with its own coin."""
         chance_N = torch.rand(len(self.frames), generator=self.generator, device=self.device)
-        random_N = torch.randint(
-            self.num_actions, (len(self.frames),), generator=self.generator, device=self.device
-        )
+        random_N = torch.randint(self.num_actions, (len(self.frames),), generator=self.generator, device=self.device)
         if epsilon >= 1.0:
             return random_N.cpu().numpy()
         q_NA = self.network(self.states)

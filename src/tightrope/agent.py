@@ -98,9 +98,7 @@ class Agent:
         best = self.q_values(observations).argmax(-1)
         return int(best) if np.ndim(best) == 0 else best
 
-    def evaluate(
-        self, episodes: int | None = None, how: str = "paper", seed: int = 0, **options: Any
-    ) -> Evaluation:
+    def evaluate(self, episodes: int | None = None, how: str = "paper", seed: int = 0, **options: Any) -> Evaluation:
         """Plays games and scores them; `how` is the protocol, "paper" or "sticky".
 
         >>> import tightrope

@@ -19,7 +19,8 @@ def lower_bounds(
     values_BA: Tensor,
     gamma: float,
 ) -> Tensor:
-    """L at offset n: r_j + ... + gamma^(n-1) r_(j+n-1) + gamma^n V(s_(j+n)), the last term absent after a terminal step.
+    """L at offset n: r_j + ... + gamma^(n-1) r_(j+n-1) + gamma^n V(s_(j+n));
+    the last term is absent after a terminal step.
 
     `values` are max_a Q-(s_(j+n), a). Offset 1 is the ordinary target y.
     """
@@ -32,9 +33,7 @@ def lower_bounds(
     return torch.where(exists_BA, bounds_BA, -torch.inf)
 
 
-def upper_bounds(
-    rewards_BM: Tensor, exists_BC: Tensor, offsets_BC: Tensor, values_BC: Tensor, gamma: float
-) -> Tensor:
+def upper_bounds(rewards_BM: Tensor, exists_BC: Tensor, offsets_BC: Tensor, values_BC: Tensor, gamma: float) -> Tensor:
     """U at offset m: gamma^-m (Q-(s_(j-m), a_(j-m)) - r_(j-m) - ... - gamma^(m-1) r_(j-1)).
 
     `values` are Q- of the actions that were taken. Dividing first turns the sum into one running sum backwards from j:

@@ -19,10 +19,9 @@ from tightrope.config import Config
 from tightrope.errors import TightropeError, near
 
 
-
 def _help(field: dataclasses.Field[Any]) -> str:
-    unit = field.metadata["unit"]
-    return field.metadata["meaning"] + (f" [{unit}]" if unit else "")
+    unit: str = field.metadata["unit"]
+    return str(field.metadata["meaning"]) + (f" [{unit}]" if unit else "")
 
 
 # Config again, with its own words where tyro looks for them.
@@ -282,7 +281,7 @@ def evaluate(args: Evaluate) -> int:
         print(json.dumps(facts))
         return 0
     human = "n/a" if result.normalised_pct is None else f"{result.normalised_pct:.1f} %"
-    print(f"{facts['game']}: {result.mean:.2f} ± {result.std:.2f} (mean and standard deviation of {len(result.scores)} games)")
+    print(f"{facts['game']}: {result.mean:.2f} ± {result.std:.2f}, mean and deviation of {len(result.scores)} games")
     print(f"human-normalised: {human}; protocol {result.protocol}; trained for {agent.facts.frames:,} frames")
     return 0
 
@@ -305,7 +304,9 @@ def presets(args: Presets) -> int:
         table = Table("field", "value", "unit", "meaning", "origin", title=f"{args.name}: {settings.about(args.name)}")
         for name, value in values.items():
             facts = settings.describe(name)
-            table.add_row(name, f"{value:,}" if type(value) is int else str(value), facts["unit"], facts["meaning"], origins[name])
+            table.add_row(
+                name, f"{value:,}" if type(value) is int else str(value), facts["unit"], facts["meaning"], origins[name]
+            )
     else:
         table = Table("preset", "what it is")
         for name in settings.preset_names():

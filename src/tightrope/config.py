@@ -16,13 +16,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from tightrope.errors import TightropeError, near
 
 
-def setting(
-    meaning: str, unit: str = "", low: float | None = None, high: float | None = None
-) -> Any:
+def setting(meaning: str, unit: str = "", low: float | None = None, high: float | None = None) -> Any:
     """A field of Config, with what `tightrope presets` and `--help` say about it."""
-    return dataclasses.field(
-        metadata={"meaning": meaning, "unit": unit, "low": low, "high": high}
-    )
+    return dataclasses.field(metadata={"meaning": meaning, "unit": unit, "low": low, "high": high})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +49,9 @@ class Config:
     # Replay
     replay_rows: int = setting("size of the replay", "rows", 2)
     learn_start_steps: int = setting("steps played before learning starts", "steps", 0)
-    sample_unfinished: bool = setting("sample episodes that have not ended; if not, learning starts at that many finished rows")
+    sample_unfinished: bool = setting(
+        "sample episodes that have not ended; if not, learning starts at that many finished rows"
+    )
     skip_start_rows: int = setting("first rows of a life that are neither samples nor predecessors", "rows", 0)
 
     # Bounds
@@ -104,15 +102,16 @@ class Config:
             raise TightropeError(
                 f"epsilon_end = {self.epsilon_end}: must not exceed epsilon_start = {self.epsilon_start}"
             )
-        if self.learn_start_steps > self.replay_rows:
-            raise TightropeError(
-                f"learn_start_steps = {self.learn_start_steps}: must not exceed replay_rows = {self.replay_rows}"
-            )
         # A window must fit into each environment's share of the ring, with room to move.
         least = 4 * (self.reach + 4) * self.num_envs
         if self.replay_rows < least:
             raise TightropeError(
-                f"replay_rows = {self.replay_rows}: needs at least {least} for num_envs = {self.num_envs} and k = {self.k}"
+                f"replay_rows = {self.replay_rows}: must be at least {least} for num_envs = {self.num_envs} and "
+                f"k = {self.k}"
+            )
+        if self.learn_start_steps > self.replay_rows:
+            raise TightropeError(
+                f"learn_start_steps = {self.learn_start_steps}: must not exceed replay_rows = {self.replay_rows}"
             )
         if self.target_every_steps < self.update_every_steps:
             raise TightropeError(

@@ -102,7 +102,9 @@ MAZE_PATH = 24
 
 
 def table(out: Path) -> Table:
-    shown = Table("game", "method", "best evaluation", "last evaluation", "frames until half the value reaches the start")
+    shown = Table(
+        "game", "method", "best evaluation", "last evaluation", "frames until half the value reaches the start"
+    )
     for act in ACTS:
         for name in METHODS:
             folder = RunFolder(out / f"{act.game.replace('/', '-')}-{name}")

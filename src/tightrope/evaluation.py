@@ -38,9 +38,7 @@ def protocol(name: str, config: Config, game: str) -> Protocol:
     ours = Protocol(
         "paper",
         config.eval_epsilon,
-        GameOptions(
-            max_game_frames=config.eval_max_game_frames, noop_max=config.noop_max, sticky=config.sticky
-        ),
+        GameOptions(max_game_frames=config.eval_max_game_frames, noop_max=config.noop_max, sticky=config.sticky),
         config.eval_episodes,
         config.eval_steps,
     )

@@ -82,6 +82,7 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
             limit = math.sqrt(3.0 / fan_in)
             with torch.no_grad():
                 part.weight.uniform_(-limit, limit, generator=generator)
+                assert part.bias is not None
                 part.bias.fill_(0.1)
 
 
@@ -96,4 +97,5 @@ def build_network(
     else:
         network = QNetwork(BODIES[kind](state_shape, num_actions), scale)
         initialise(network, torch.Generator().manual_seed(seed))
-    return network.to(memory_format=torch.channels_last)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network

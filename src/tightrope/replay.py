@@ -208,9 +208,7 @@ class Replay:
             valid_B &= (own_B & FINISHED) > 0
         return valid_B
 
-    def draw_centres(
-        self, batch_size: int, reach: Reach, generator: torch.Generator
-    ) -> tuple[Tensor, Tensor]:
+    def draw_centres(self, batch_size: int, reach: Reach, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Uniform over the valid rows: more are drawn than needed and the first valid ones kept.
 
         Should too few of the candidates be valid, the valid ones are used again.
@@ -226,9 +224,7 @@ class Replay:
         chosen_B = order_C[picks_B]
         return times_C[chosen_B], envs_C[chosen_B]
 
-    def window(
-        self, times_B: Tensor, envs_B: Tensor, reach: Reach, generator: torch.Generator | None = None
-    ) -> Window:
+    def window(self, times_B: Tensor, envs_B: Tensor, reach: Reach, generator: torch.Generator | None = None) -> Window:
         """The samples at these rows with the neighbours that exist: same episode, written, not overwritten."""
         rows, stack = reach.rows, self.stack
         ahead, behind = rows, rows if reach.upper else 0
@@ -271,7 +267,9 @@ class Replay:
         # Offset 1 is the target y, which every sample has.
         ahead_exists = reaches_BH.gather(1, ahead_offsets - 1) | (ahead_offsets == 1)
         if reach.upper_draws and behind:
-            behind_offsets = self._drawn(reach.behind_from, usable_BM[:, reach.behind_from - 1 :].sum(1), reach.upper_draws, generator)
+            behind_offsets = self._drawn(
+                reach.behind_from, usable_BM[:, reach.behind_from - 1 :].sum(1), reach.upper_draws, generator
+            )
         else:
             last = max(behind + 1, reach.behind_from)  # no offsets where nothing lies behind
             behind_offsets = torch.arange(reach.behind_from, last, device=self.device).expand(len(times_B), -1)

@@ -19,7 +19,8 @@ from tightrope.config import Config, describe
 from tightrope.errors import TightropeError
 
 EVALUATION_COLUMNS = (
-    "frames", "epoch", "score", "std", "best_game", "games", "normalised_pct", "protocol", "mean_game_frames", "seconds",
+    "frames", "epoch", "score", "std", "best_game", "games", "normalised_pct", "protocol",
+    "mean_game_frames", "seconds",
 )  # fmt: skip
 
 

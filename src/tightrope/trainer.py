@@ -146,10 +146,7 @@ class Trainer:
     def step(self) -> None:
         """One action in every environment, and what came of it into the replay."""
         config = self.config
-        if self.started_at is None:
-            epsilon = config.epsilon_start
-        else:
-            epsilon = epsilon_at(self.steps - self.started_at, config)
+        epsilon = config.epsilon_start if self.started_at is None else epsilon_at(self.steps - self.started_at, config)
         always_random = self.life_steps < config.random_start_steps if config.random_start_steps else None
         actions = self.actor.act(epsilon, always_random)
         self.game.send(actions)

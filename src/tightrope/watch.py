@@ -54,9 +54,8 @@ def watch(agent: Agent, seed: int = 0, video: Path | None = None) -> str:
         return f"score {score:g}"
     if video.suffix not in (".mp4", ".gif"):
         raise TightropeError(f"video = {str(video)!r}: must end in .mp4 or .gif")
-    frames = []
-    for picture, score in pictures(agent, seed):
-        frames.append(enlarged(picture))
+    played = list(pictures(agent, seed))
+    frames, score = [enlarged(picture) for picture, _ in played], played[-1][1]
     write_video(video, frames)
     return f"{video}: {len(frames)} pictures, score {score:g}"
 
@@ -99,7 +98,9 @@ def show(picture: np.ndarray, title: str) -> None:
     small = small[: small.shape[0] // 2 * 2]
     rows = []
     for upper, lower in zip(small[::2], small[1::2], strict=True):
-        cells = (f"\x1b[38;2;{a[0]};{a[1]};{a[2]};48;2;{b[0]};{b[1]};{b[2]}m▀" for a, b in zip(upper, lower, strict=True))
+        cells = (
+            f"\x1b[38;2;{a[0]};{a[1]};{a[2]};48;2;{b[0]};{b[1]};{b[2]}m▀" for a, b in zip(upper, lower, strict=True)
+        )
         rows.append("".join(cells) + "\x1b[0m")
     sys.stdout.write("\x1b[H\x1b[2J" + title + "\n" + "\n".join(rows))
     sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from tightrope.errors import TightropeError, near
 from tightrope.games.base import Game, GameInfo, GameOptions, Step
@@ -99,6 +100,7 @@ def make_game(name: str, num_envs: int, seed: int, options: GameOptions, env: En
     register()
 
     # maze-40 is the maze with a shortest path of 40.
+    kwargs: dict[str, Any]
     gym_id, kwargs = (MAZE_ID, {"shortest_path": int(name[5:])}) if name.startswith("maze-") else (name, {})
 
     def make() -> gymnasium.Env:  # type: ignore[type-arg]

@@ -1,7 +1,7 @@
 """Atari 2600 through ale-py's native vector environment.
 
 What ale-py is told, and why: a life lost is signalled and the game goes on (`life_loss_info`; its `episodic_life` would
-reset the whole game); rewards come unclipped, so that there is a score; no fire at the start, which is not in the paper;
+reset the whole game); rewards come unclipped, so that there is a score; no fire at the start, which the paper has not;
 the time limit is kept here, because ale-py's hides behind a life lost at the same step and shows a mixed frame.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -55,12 +56,13 @@ class AtariGame(Game):
         self.num_envs = num_envs
         self.options = options
         self._log = ActionLog(num_envs, seed)
-        self._env = self._make(colour=False)
-        self._painter = self._make(colour=True) if options.render else None
+        # The emulators are built when the game starts: what the others must know needs one of them only.
+        self._env: Any = None
+        self._painter: Any = None
         self._painted: np.ndarray | None = None
         self.info = GameInfo(
             name=f"atari/{rom}",
-            num_actions=int(self._env.single_action_space.n),
+            num_actions=int(self._make(1).single_action_space.n),
             frame_shape=(1, SIDE, SIDE),
             frame_dtype=np.dtype(np.uint8),
             stack=4,
@@ -78,12 +80,12 @@ class AtariGame(Game):
         self._forced = np.zeros(num_envs, dtype=bool)  # the next step is a reset that we ask for
         self._sent = np.zeros(num_envs, dtype=np.int64)
 
-    def _make(self, colour: bool):  # type: ignore[no-untyped-def]
+    def _make(self, num_envs: int, colour: bool = False) -> Any:
         from ale_py.vector_env import AtariVectorEnv
 
         return AtariVectorEnv(
             self.rom,
-            self.num_envs,
+            num_envs,
             stack_num=1,
             grayscale=not colour,
             img_height=210 if colour else SIDE,
@@ -102,7 +104,12 @@ class AtariGame(Game):
             autoreset_mode="NextStep",
         )
 
+    def _build(self) -> None:
+        self._env = self._make(self.num_envs)
+        self._painter = self._make(self.num_envs, colour=True) if self.options.render else None
+
     def reset(self) -> np.ndarray:
+        self._build()
         seeds = np.array([self._log.reseed(env) for env in range(self.num_envs)])
         frames, info = self._env.reset(seed=seeds)
         if self._painter is not None:
@@ -136,7 +143,7 @@ class AtariGame(Game):
         self, mask: np.ndarray, reseed: bool, frames: np.ndarray, lives: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         (envs,) = np.nonzero(mask)
-        seeds = np.array([self._log.reseed(env) for env in envs]) if reseed else None
+        seeds = np.array([self._log.reseed(int(env)) for env in envs]) if reseed else None
         fresh, info = self._env.reset(seed=seeds, options={"reset_mask": mask})
         if self._painter is not None:
             self._painted = self._painter.reset(seed=seeds, options={"reset_mask": mask})[0][0, 0]
@@ -201,6 +208,7 @@ class AtariGame(Game):
         }
 
     def restore(self, saved: dict[str, np.ndarray]) -> None:
+        self._build()
         self._log.restore(saved)
         self._lives = saved["lives"].astype(np.int64).copy()
         self._scores = saved["scores"].copy()

@@ -96,8 +96,8 @@ class Game(ABC):
     def picture(self) -> np.ndarray:
         """The first environment as a colour picture, [height, width, 3] uint8. Needs GameOptions.render."""
 
-    def close(self) -> None:
-        """Frees what the game holds."""
+    def close(self) -> None:  # noqa: B027
+        """Frees what the game holds; nothing, for most."""
 
 
 class ActionLog:
@@ -136,7 +136,7 @@ class ActionLog:
         return self._told[env, : self.lengths[env]]
 
     def save(self) -> dict[str, np.ndarray]:
-        flat = np.concatenate([self.told(env) for env in self._all])
+        flat = np.concatenate([self.told(env) for env in range(len(self._all))])
         return {"log_seedings": self.seedings.copy(), "log_lengths": self.lengths.copy(), "log_actions": flat}
 
     def restore(self, saved: dict[str, np.ndarray]) -> None:

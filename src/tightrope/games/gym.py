@@ -31,7 +31,8 @@ class Observations:
         self.space = space
         self.stack = 1
         self.scale = 1.0
-        self.dtype = np.dtype(np.float32)
+        self.dtype: np.dtype = np.dtype(np.float32)
+        self.frame_shape: tuple[int, ...]
         if isinstance(space, Box) and len(space.shape) in (2, 3):
             shape = space.shape if len(space.shape) == 3 else (*space.shape, 1)
             # Channels stand where the shorter of the outer sides is.
@@ -53,7 +54,9 @@ class Observations:
                 self.scale = 1 / 255
                 # Floats are taken to span the space's own bounds.
                 low, high = float(np.min(space.low)), float(np.max(space.high))
-                self._low, self._span = (0.0, 255.0) if bytes_like or not math.isfinite(high - low) else (low, high - low)
+                self._low, self._span = (
+                    (0.0, 255.0) if bytes_like or not math.isfinite(high - low) else (low, high - low)
+                )
         else:
             try:
                 features = flatdim(space)
@@ -144,7 +147,9 @@ class GymGame(Game):
                 self._scores[env], self._game_frames[env] = 0.0, 0
                 frames[env] = self._start(env)
                 continue
-            observation, reward, terminated, truncated, _ = self._envs[env].step(self._first_action + int(self._sent[env]))
+            observation, reward, terminated, truncated, _ = self._envs[env].step(
+                self._first_action + int(self._sent[env])
+            )
             frames[env] = self._observations.frame(observation)
             rewards[env], over[env] = float(reward), terminated
             self._scores[env] += float(reward)
@@ -195,7 +200,8 @@ class GymGame(Game):
             raise TightropeError(f"{self.info.name} cannot be drawn: its render gives no picture")
         if image.dtype != np.uint8:
             image = (image * 255).round().astype(np.uint8)
-        return image
+        picture: np.ndarray = image
+        return picture
 
     def close(self) -> None:
         for env in self._envs:

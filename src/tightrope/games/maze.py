@@ -48,7 +48,7 @@ def distances(open_: np.ndarray, start: tuple[int, int] = (0, 0)) -> np.ndarray:
     return steps
 
 
-class MazeEnv(gymnasium.Env[int, int]):
+class MazeEnv(gymnasium.Env[np.int64, np.int64]):
     """A maze whose shortest path from start to goal takes exactly `shortest_path` steps.
 
     Reward 1 at the goal, which ends the game, and 0 before. The observation is the number of the cell. Deterministic:
@@ -89,15 +89,17 @@ class MazeEnv(gymnasium.Env[int, int]):
         self.cell = (0, 0)
         self._steps = 0
 
-    def _observe(self) -> int:
-        return self.cell[0] * self.side + self.cell[1]
+    def _observe(self) -> np.int64:
+        return np.int64(self.cell[0] * self.side + self.cell[1])
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.int64, dict[str, Any]]:
         super().reset(seed=seed)
         self.cell, self._steps = (0, 0), 0
         return self._observe(), {}
 
-    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int | np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
         row, column = self.cell
         if self.open[row, column, action]:
             self.cell = (row + MOVES[action][0], column + MOVES[action][1])

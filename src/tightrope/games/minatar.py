@@ -26,7 +26,7 @@ def find_minatar(name: str) -> str | None:
     return None
 
 
-class MinAtarEnv(gymnasium.Env[np.ndarray, int]):
+class MinAtarEnv(gymnasium.Env[np.ndarray, np.int64]):
     """One MinAtar game. Unlike MinAtar's own wrapper, a new game forgets the last action of the old one."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012
@@ -40,22 +40,37 @@ class MinAtarEnv(gymnasium.Env[np.ndarray, int]):
         self.action_space = Discrete(len(self._actions))
         self.observation_space = Box(0, 1, tuple(self._game.state_shape()), bool)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         if seed is not None:
             self._game.seed(seed)
         self._game.last_action = 0
         self._game.reset()
         return self._game.state(), {}
 
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int | np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         reward, over = self._game.act(self._actions[action])
         return self._game.state(), float(reward), bool(over), False, {}
 
     def render(self) -> np.ndarray:  # type: ignore[override]
         state = self._game.state()
         colours = np.array(
-            [[0, 0, 0], [86, 180, 233], [230, 159, 0], [213, 94, 0], [0, 158, 115], [240, 228, 66], [204, 121, 167],
-             [0, 114, 178], [255, 255, 255], [150, 150, 150], [90, 90, 90]], dtype=np.uint8,
+            [
+                [0, 0, 0],
+                [86, 180, 233],
+                [230, 159, 0],
+                [213, 94, 0],
+                [0, 158, 115],
+                [240, 228, 66],
+                [204, 121, 167],
+                [0, 114, 178],
+                [255, 255, 255],
+                [150, 150, 150],
+                [90, 90, 90],
+            ],
+            dtype=np.uint8,
         )
         top = (state * np.arange(1, state.shape[2] + 1)).max(2)
-        return colours[top].repeat(16, 0).repeat(16, 1)
+        picture: np.ndarray = colours[top].repeat(16, 0).repeat(16, 1)
+        return picture

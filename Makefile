@@ -1,0 +1,47 @@
+# Two commands do all the set-up on a machine that has only Python 3.11+ and make: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint format maze-study bundle clean
+
+demo: $(VENV)/ready
+	$(BIN)/tightrope demo
+
+test: $(VENV)/ready lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Tightened against plain DQN on the maze over 5 seeds; writes results/maze.csv.
+maze-study: $(VENV)/ready
+	$(BIN)/python experiments/maze.py
+
+# Everything a GPU machine without internet needs beside PyTorch, NumPy and safetensors, unpacked into bundle/.
+BUNDLE_PYTHON ?= 3.12
+BUNDLE_WHEELS := ale-py gymnasium cloudpickle farama-notifications typing-extensions tyro docstring-parser typeguard \
+	rich markdown-it-py mdurl pygments psutil
+bundle: $(VENV)/ready
+	rm -rf bundle
+	$(BIN)/python -m pip download --quiet --no-deps --only-binary=:all: --python-version $(BUNDLE_PYTHON) \
+		--platform manylinux_2_28_x86_64 --constraint constraints.txt --dest bundle/wheels $(BUNDLE_WHEELS)
+	cd bundle && for wheel in wheels/*.whl; do ../$(BIN)/python -m zipfile -e $$wheel .; done && rm -r wheels
+	cp -r src/tightrope bundle/tightrope
+	@echo "bundle/ is ready: copy it over and run  PYTHONPATH=bundle python3 -m tightrope"
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) bundle demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

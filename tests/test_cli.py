@@ -1,0 +1,222 @@
+"""The command line as a person meets it, and everything that can be typed wrong."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import tightrope
+from tightrope import config as settings
+from tightrope.cli import main
+from tightrope.config import Config, preset
+from tightrope.errors import TightropeError
+from tightrope.replay import check_memory, needed_bytes
+from tightrope.run import Description, RunFolder
+
+SHORT = ["--frames", "600", "--learn_start_steps", "100", "--epoch_frames", "300", "--eval_episodes", "2",
+         "--eval-max-game-frames", "40", "--device", "cpu"]  # fmt: skip
+
+
+def run(*words: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([str(w) for w in words])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+@pytest.fixture(scope="module")
+def maze(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "maze"
+    assert run("train", "maze", *SHORT, "--lam=2", "--bounds", "true", "--out", folder, "--quiet") == 0
+    return folder
+
+
+def test_a_run_is_a_folder_that_can_be_repeated(maze: Path) -> None:
+    assert {p.name for p in maze.iterdir()} == {
+        "config.toml", "metrics.jsonl", "evaluations.csv", "tensorboard", "checkpoints"
+    }  # fmt: skip
+    description = Description.from_toml(maze / "config.toml")
+    assert description.config == preset("maze").replace(
+        frames=600, learn_start_steps=100, epoch_frames=300, eval_episodes=2, eval_max_game_frames=40, lam=2.0
+    )
+    assert set(description.made_with) >= {"commit", "torch", "ale-py", "gymnasium", "python", "tightrope"}
+    assert list((maze / "tensorboard").glob("events*"))
+    rows = [json.loads(line) for line in (maze / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1].keys() >= {
+        "frames", "frames_per_second", "score", "normalised_pct", "epsilon", "loss", "q", "lower_violated", "lower_gap",
+        "upper_violated", "upper_gap", "return_tightest",
+    }  # fmt: skip
+
+
+def test_the_command_in_config_toml_repeats_the_run(maze: Path, tmp_path: Path) -> None:
+    command = Description.from_toml(maze / "config.toml").command().split()
+    assert command[:2] == ["tightrope", "train"]
+    assert run(*command[1:], "--out", tmp_path / "again", "--quiet", "--device", "cpu") == 0
+    first, again = (tightrope.load(folder, which="last").network.state_dict() for folder in (maze, tmp_path / "again"))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_evaluate(maze: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("evaluate", maze, "--episodes", "3", "--json", "--device", "cpu") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert len(told["scores"]) == told["episodes"] == 3
+    assert told["score"] == pytest.approx(np.mean(told["scores"]))
+    assert told["normalised_pct"] is None
+    assert run("evaluate", maze, "--episodes", "3", "--device", "cpu") == 0
+    assert "human-normalised: n/a" in capsys.readouterr().out
+
+
+def test_an_atari_run_is_evaluated_and_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "pong"
+    small = ["--frames", "800", "--num_envs", "2", "--replay_rows", "400", "--learn_start_steps", "100", "--batch_size",
+             "4", "--eval_every_epochs", "0", "--max_game_frames", "400", "--eval_max_game_frames", "200"]  # fmt: skip
+    assert run("train", "pong", *small, "--device", "cpu", "--quiet", "--out", out) == 0
+    assert run("evaluate", out, "--episodes", "2", "--json", "--device", "cpu") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["normalised_pct"] == pytest.approx(100 * (told["score"] + 20.7) / 30)
+    assert run("watch", out, "--video", tmp_path / "pong.mp4") == 0
+    assert (tmp_path / "pong.mp4").stat().st_size > 1000
+
+
+def test_watch_writes_videos(maze: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from PIL import Image
+
+    assert run("watch", maze, "--video", tmp_path / "maze.gif") == 0
+    with Image.open(tmp_path / "maze.gif") as film:
+        film.seek(0)
+        assert film.format == "GIF"
+    assert "pictures" in capsys.readouterr().out
+    assert run("watch", maze, "--video", tmp_path / "maze.avi") == 2
+    assert ".mp4 or .gif" in capsys.readouterr().err
+
+
+def test_presets_and_games(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in settings.preset_names():
+        assert run("presets", name) == 0
+        told = capsys.readouterr().out
+        assert all(field in told for field in settings.field_names())
+    assert run("games") == 0
+    assert "ms_pacman*" in capsys.readouterr().out
+    assert run() == run("--help") == run("--version") == run("train", "--help") == 0
+
+
+@pytest.mark.parametrize("name", settings.preset_names())
+def test_every_number_of_a_preset_has_an_origin(name: str) -> None:
+    assert set(settings.origins(name)) == set(settings.field_names())
+
+
+BAD = [
+    (["fly"], "unknown command 'fly'"),
+    (["trian", "pong"], "did you mean train"),
+    (["train"], "needs GAME"),
+    (["train", "pogn"], "unknown game 'pogn'; did you mean pong"),
+    (["train", "maze", "--preset", "papper"], "unknown preset 'papper'; did you mean paper"),
+    (["train", "maze", "--lamb", "3"], "unknown field lamb = '3'; did you mean lam"),
+    (["train", "maze", "--frames", "-5"], "frames = '-5': must be a whole number of at least 1"),
+    (["train", "maze", "--frames", "many"], "frames = 'many': must be a whole number"),
+    (["train", "maze", "--gamma", "1.5"], "gamma = '1.5': must be a number from 0.001 to 1"),
+    (["train", "maze", "--lam", "nan"], "lam = 'nan': must be a number of at least 0"),
+    (["train", "maze", "--bounds", "maybe"], "bounds = 'maybe': must be true or false"),
+    (["train", "maze", "--both_violated", "none"], "both_violated = 'none': must be one of both, mean"),
+    (["train", "maze", "--k"], "--k needs a whole number"),
+    (["train", "maze", "--replay_rows", "10"], "replay_rows = 10: must be at least"),
+    (["train", "maze", "--epsilon_end", "0.5", "--epsilon_start", "0.2"], "epsilon_end = 0.5"),
+    (["train", "maze", "--seed", "-1"], "seed = -1"),
+    (["train", "maze", "--device", "tpu"], "device = 'tpu': must be auto, cpu or cuda"),
+    (["train", "maze", "--sticky", "0.3"], "sticky = 0.3: only Atari and MinAtar"),
+    (["train", "maze", "--skip_start_rows", "3"], "skip_start_rows = 3"),
+    (["train", "Pendulum-v1", "--device", "cpu"], "only discrete actions"),
+    (["train", "pong", "--replay_rows", "1000M", "--device", "cpu"], "replay needs 7066"),
+    (["resume", "/nowhere"], "is not a run"),
+    (["evaluate", "/nowhere"], "does not exist"),
+    (["watch", "/nowhere"], "does not exist"),
+    (["presets", "nope"], "unknown preset"),
+    (["evaluate", "x", "--episode", "3"], "unknown option --episode"),
+    (["train", "maze", "--out", "/sys/tightrope"], "cannot write /sys/tightrope"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), BAD, ids=[" ".join(w) for w, _ in BAD])
+def test_bad_words_get_one_sentence_and_status_2(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(*words) == 2
+    errors = capsys.readouterr().err
+    assert said in errors
+    assert "Traceback" not in errors
+    assert errors.strip().splitlines()[-1].startswith("tightrope: ")
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_asked_for_and_absent(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "pong", "--device", "cuda") == 2
+    assert "sees no CUDA GPU" in capsys.readouterr().err
+
+
+def test_bad_evaluations(maze: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in [
+        (["evaluate", maze, "--protocol", "modern"], "unknown protocol 'modern': paper or sticky"),
+        (["evaluate", maze, "--protocol", "sticky"], "for Atari games"),
+        (["evaluate", maze, "--episodes", "0"], "episodes = 0"),
+        (["evaluate", maze, "--which", "worst"], "which = 'worst'"),
+        (["train", "maze", "--out", maze], "holds a run already"),
+        (["resume", tmp_path], "is not a run"),
+    ]:
+        assert run(*words) == 2
+        assert said in capsys.readouterr().err
+    (tmp_path / "config.toml").write_text("game = [")
+    assert run("resume", tmp_path) == 2
+    assert "config.toml is damaged" in capsys.readouterr().err
+
+
+def test_a_full_disk_loses_nothing_that_was_saved(tmp_path: Path) -> None:
+    """The disk takes no file of more than half a megabyte: the growing replay stops fitting in mid-run."""
+    out = tmp_path / "run"
+    words = ["train", "maze", *SHORT[:-2], "--device", "cpu", "--frames", "4000", "--checkpoint_frames", "1000",
+             "--replay_rows", "4000", "--quiet", "--out", str(out)]  # fmt: skip
+    limit = 500_000
+
+    def small_disk() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "tightrope", *words], preexec_fn=small_disk, capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert "no room to write" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    saved = RunFolder(out).checkpoints.saved()
+    assert saved, "what was saved before is still there"
+    # With room again the run goes on from there and ends.
+    assert run("resume", out, "--quiet") == 0
+    assert tightrope.load(out, which="last").facts.frames == 4000
+
+
+def test_fields_from_python() -> None:
+    with pytest.raises(TightropeError, match="unknown field lamb"):
+        preset("paper").replace(lamb=3)
+    with pytest.raises(TightropeError, match="frames = -1"):
+        preset("paper").replace(frames=-1)
+    with pytest.raises(TightropeError, match="k = True"):
+        preset("paper").replace(k=True)
+    with pytest.raises(TightropeError, match="either the name"):
+        tightrope.train()
+    assert preset("paper").replace(frames="2M", lam="0.25").frames == 2_000_000
+    assert isinstance(preset("paper").replace(lam=1).lam, float)
+    assert Config(**preset("dqn").to_dict()) == preset("dqn")
+
+
+def test_the_papers_replay_fits_its_budget() -> None:
+    rows = preset("paper").replay_rows
+    assert needed_bytes(rows, (1, 84, 84), np.dtype(np.uint8)) == rows * (84 * 84 + 10) <= 7.3e9
+    with pytest.raises(TightropeError, match=r"needs 999999\.00 GB"):
+        check_memory(int(999999e9), torch.device("cpu"))

@@ -1,0 +1,124 @@
+"""Evaluation protocols, and what an agent takes and gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tightrope
+from tightrope.config import preset
+from tightrope.errors import TightropeError
+from tightrope.evaluation import WIDTH, Protocol, evaluate, protocol
+from tightrope.games import GameOptions
+
+
+def test_the_protocols_numbers() -> None:
+    """Paper 5.1; and Machado et al. 2018 for the sticky one."""
+    paper = protocol("paper", preset("paper"), "atari/pong")
+    assert (paper.episodes, paper.epsilon, paper.steps) == (30, 0.05, 0)
+    assert paper.options == GameOptions(max_game_frames=18_000, noop_max=30, sticky=0.0)
+    sticky = protocol("sticky", preset("paper"), "atari/pong")
+    assert (sticky.epsilon, sticky.steps) == (0.001, 0)
+    assert sticky.options == GameOptions(max_game_frames=108_000, noop_max=0, sticky=0.25)
+    released = protocol("paper", preset("released"), "atari/pong")
+    assert (released.steps, released.options.max_game_frames) == (125_000, 0)
+
+
+class Countdown(gymnasium.Env[np.ndarray, np.int64]):
+    """The i-th environment's games last i + 1 steps, each step scoring 1: short games must not be over-counted."""
+
+    made = 0
+    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.length = Countdown.made + 1
+        Countdown.made += 1
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        self.left = self.length
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.left -= 1
+        return np.zeros(1, np.float32), 1.0, self.left == 0, False, {}
+
+
+@pytest.mark.parametrize("episodes", [3, WIDTH, WIDTH + 5])
+def test_each_environment_plays_its_own_share(episodes: int) -> None:
+    Countdown.made = 0
+    network = nn.Linear(1, 2)
+    result = evaluate(
+        network, "custom", Protocol("paper", 0.0, GameOptions(), episodes), 0, torch.device("cpu"), Countdown
+    )
+    lengths = list(range(1, min(episodes, WIDTH) + 1)) + list(range(1, episodes - WIDTH + 1))
+    assert sorted(result.scores) == sorted(map(float, lengths))
+    assert sorted(result.game_frames) == sorted(lengths)
+
+
+def test_evaluation_by_steps_counts_finished_games() -> None:
+    Countdown.made = 0
+    how = Protocol("paper", 0.0, GameOptions(), steps=10 * WIDTH)
+    result = evaluate(nn.Linear(1, 2), "custom", how, 0, torch.device("cpu"), Countdown)
+    assert set(result.scores) <= set(map(float, range(1, WIDTH + 1)))
+    assert result.scores.count(1.0) >= 4
+
+
+def test_a_life_lost_does_not_end_an_evaluation_game() -> None:
+    """Breakout's score of five lives under random play is far above one life's."""
+    how = Protocol("paper", 1.0, GameOptions(max_game_frames=18_000, noop_max=30), 30)
+    result = evaluate(nn.Identity(), "breakout", how, 0, torch.device("cpu"))
+    assert len(result.scores) == 30
+    # Mnih et al. 2015 give random play 1.7; single lives would score a fifth of it.
+    assert 0.8 < result.mean < 2.8
+    assert result.normalised_pct == pytest.approx(100 * (result.mean - 1.7) / 30.1)
+
+
+def test_act_takes_one_observation_or_a_batch(tmp_path: Path) -> None:
+    short = {"frames": 200, "learn_start_steps": 100, "quiet": True, "device": "cpu", "eval_every_epochs": 0}
+    agent = tightrope.train("minatar/breakout", out=tmp_path / "a", **short)
+    one = np.zeros((10, 10, 4), dtype=bool)
+    assert agent.observation_space.contains(one)
+    assert isinstance(agent.act(one), int)
+    batch = agent.act(np.stack([one, ~one, one]))
+    assert batch.shape == (3,)
+    assert batch[0] == batch[2] == agent.act(one)
+    assert agent.q_values(one).shape == (3,)
+    with pytest.raises(TightropeError, match=r"must be \(10, 10, 4\)"):
+        agent.act(np.zeros((4, 10, 10)))
+    # A cell's number, as the maze's space says.
+    maze = tightrope.train("maze", out=tmp_path / "b", **short)
+    assert maze.act(3) in range(4)
+    assert maze.act(np.array([1, 2, 3])).shape == (3,)
+
+
+def test_an_environment_and_network_of_ones_own(tmp_path: Path) -> None:
+    def network(shape: tuple[int, ...], actions: int) -> nn.Module:
+        assert shape == (4,)
+        return nn.Linear(4, actions)
+
+    def make() -> gymnasium.Env[Any, Any]:
+        return gymnasium.make("CartPole-v1", max_episode_steps=50)
+
+    fields = {"frames": 400, "learn_start_steps": 100, "epoch_frames": 200, "eval_episodes": 2}
+    agent = tightrope.train(env=make, network=network, out=tmp_path / "own", quiet=True, device="cpu", **fields)
+    assert sum(p.numel() for p in agent.network.parameters()) == 10
+    assert max(agent.evaluate(3).scores) <= 50
+    with pytest.raises(TightropeError, match="env="):
+        tightrope.load(tmp_path / "own")
+    with pytest.raises(TightropeError, match="network="):
+        tightrope.load(tmp_path / "own", env=make)
+    again = tightrope.load(tmp_path / "own", which="last", env=make, network=network)
+    observation = np.array([0.1, -0.2, 0.03, 0.4], np.float32)
+    np.testing.assert_array_equal(agent.q_values(observation), again.q_values(observation))
+    with pytest.raises(TightropeError, match="env="):
+        tightrope.resume(tmp_path / "own", quiet=True)
+    assert tightrope.resume(tmp_path / "own", env=make, network=network, quiet=True).facts.frames == 400
