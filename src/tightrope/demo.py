@@ -30,7 +30,7 @@ class Act:
 
 ACTS = (
     Act("maze", "the paper's maze", {"frames": 12_000}),
-    Act("minatar/breakout", "MinAtar Breakout", {"frames": 60_000}),
+    Act("minatar/breakout", "MinAtar Breakout", {"frames": 80_000, "epoch_frames": 10_000}),
 )
 
 

@@ -74,16 +74,21 @@ def mlp_body(shape: tuple[int, ...], num_actions: int) -> nn.Module:
 BODIES: dict[str, NetworkMaker] = {"paper": paper_body, "small": small_body, "mlp": mlp_body}
 
 
-def initialise(module: nn.Module, generator: torch.Generator) -> None:
-    """The released program's start: weights uniform in +-sqrt(3 / fan-in), biases 0.1."""
-    for part in module.modules():
-        if isinstance(part, nn.Conv2d | nn.Linear):
-            fan_in = part.weight[0].numel()
-            limit = math.sqrt(3.0 / fan_in)
-            with torch.no_grad():
-                part.weight.uniform_(-limit, limit, generator=generator)
-                assert part.bias is not None
-                part.bias.fill_(0.1)
+def initialise(module: nn.Module, generator: torch.Generator, zero_head: bool) -> None:
+    """The released program's start: weights uniform in +-sqrt(3 / fan-in), biases 0.1.
+
+    With `zero_head` the last layer starts at zero: then every value that is not zero is reward that has travelled.
+    """
+    layers = [part for part in module.modules() if isinstance(part, nn.Conv2d | nn.Linear)]
+    with torch.no_grad():
+        for layer in layers:
+            limit = math.sqrt(3.0 / layer.weight[0].numel())
+            layer.weight.uniform_(-limit, limit, generator=generator)
+            assert layer.bias is not None
+            layer.bias.fill_(0.1)
+        if zero_head:
+            for parameter in layers[-1].parameters():
+                parameter.zero_()
 
 
 def build_network(
@@ -96,6 +101,6 @@ def build_network(
             network = QNetwork(kind(state_shape, num_actions), scale)
     else:
         network = QNetwork(BODIES[kind](state_shape, num_actions), scale)
-        initialise(network, torch.Generator().manual_seed(seed))
+        initialise(network, torch.Generator().manual_seed(seed), zero_head=kind != "paper")
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network
