@@ -171,20 +171,12 @@ def test_kill_minus_nine_while_saving(tmp_path: Path) -> None:
     rng = random.Random(0)
     words = [*TRAIN, str(broken)]
     kills = 0
+    folder = broken / "checkpoints"
     while kills < 20:
+        before = set(folder.glob("at-*.safetensors"))
         process = subprocess.Popen(words, stderr=subprocess.PIPE)
-        # Past the imports: kill once the run has written something new, and a random moment later.
-        folder = broken / "checkpoints"
-        before = max((p.stat().st_mtime_ns for p in folder.glob("*")), default=0) if folder.exists() else 0
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and process.poll() is None:
-            now = (
-                max((p.stat().st_mtime_ns for p in list(folder.glob("*.safetensors"))), default=0)
-                if folder.exists()
-                else 0
-            )
-            if now > before:
-                break
+        # Past the imports: once there is a new checkpoint, and a random moment later.
+        while set(folder.glob("at-*.safetensors")) <= before and process.poll() is None:
             time.sleep(0.005)
         time.sleep(rng.random() * 0.15)
         process.send_signal(signal.SIGKILL)

@@ -317,7 +317,8 @@ def test_one_environment_is_the_textbook_loop(tmp_path: Path) -> None:
     rows = [(int(a), bool(f & 8)) for a, f in zip(ours.replay.actions[:, 0], ours.replay.flags[:, 0], strict=True)]
     assert [a for a, transition in rows if transition] == actions
     for found, expected in zip(ours.learner.online.parameters(), weights, strict=True):
-        torch.testing.assert_close(found.detach(), expected, rtol=1e-4, atol=1e-6)
+        # 350 updates of float32: sums in another order differ in the last places.
+        torch.testing.assert_close(found.detach(), expected, rtol=1e-3, atol=5e-5)
 
 
 def textbook(like: Trainer, config: Config) -> tuple[list[int], list[torch.Tensor]]:
