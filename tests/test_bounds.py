@@ -97,7 +97,7 @@ def test_sampling_is_of_valid_rows_only(lives: list[list[Episode]], rows: int, s
     }  # fmt: skip
     if not allowed or len(allowed) < 0.2 * len(where):
         return
-    window = replay.sample(64, reach, torch.Generator().manual_seed(seed))
+    window = replay.sample(64, reach, replay.draw(64, reach, torch.Generator().manual_seed(seed)))
     drawn = set(zip(window.times_B.tolist(), window.envs_B.tolist(), strict=True))
     assert drawn <= allowed
 
@@ -109,7 +109,7 @@ def test_samples_are_uniform_over_valid_rows() -> None:
     counts: dict[tuple[int, int], int] = dict.fromkeys(where, 0)
     draws = 400
     for _ in range(draws):
-        window = replay.sample(32, Reach(), generator)
+        window = replay.sample(32, Reach(), replay.draw(32, Reach(), generator))
         for key in zip(window.times_B.tolist(), window.envs_B.tolist(), strict=True):
             counts[key] += 1
     expected = draws * 32 / len(where)
@@ -128,7 +128,7 @@ def test_drawn_bounds_are_among_those_that_exist(lives: list[list[Episode]], see
     if not centres:
         return
     times, envs = map(torch.tensor, zip(*centres, strict=True))
-    window = replay.window(times, envs, reach, torch.Generator().manual_seed(seed))
+    window = replay.window(times, envs, reach, replay.draw(len(times), reach, torch.Generator().manual_seed(seed)))
     assert window.ahead_offsets_BA.shape[1] == 4
     assert window.behind_offsets_BC.shape[1] == 4
     for i, key in enumerate(centres):

@@ -13,9 +13,9 @@ from torch import nn
 
 from tightrope.bounds import lower_bounds, upper_bounds
 from tightrope.config import Config, preset
-from tightrope.learner import Learner, RMSProp
+from tightrope.learner import Batch, Learner, RMSProp
 from tightrope.network import QNetwork, build_network
-from tightrope.replay import Reach, Replay
+from tightrope.replay import Reach, Replay, Window
 from tightrope.run import Description, RunFolder
 from tightrope.trainer import Trainer, epsilon_at, updates_due
 
@@ -24,7 +24,7 @@ def test_rmsprop_is_deepminds_formula() -> None:
     rng = np.random.default_rng(0)
     w = rng.normal(size=5)
     parameter = nn.Parameter(torch.tensor(w))
-    optimiser = RMSProp([parameter], 0.01, 0.95, 0.01)
+    optimiser = RMSProp([parameter], 0.95, 0.01)
     g1, g2 = np.zeros(5), np.zeros(5)
     for _ in range(20):
         g = rng.normal(size=5)
@@ -32,7 +32,7 @@ def test_rmsprop_is_deepminds_formula() -> None:
         g2 = 0.95 * g2 + 0.05 * g * g
         w = w - 0.01 * g / np.sqrt(g2 - g1 * g1 + 0.01)
         parameter.grad = torch.tensor(g)
-        optimiser.step()
+        optimiser.step(0.01)
         np.testing.assert_allclose(parameter.detach().numpy(), w, rtol=1e-12)
 
 
@@ -102,6 +102,10 @@ def filled(
     return replay
 
 
+def batch_of(learner: Learner, window: Window) -> Batch:
+    return Batch(window.states, window.actions_B, *learner.bounds(window))
+
+
 def test_one_update_by_hand() -> None:
     """Three steps, K = 1, gamma 0.5, lambda 4; every number below is worked out on paper."""
     learner, online, target = table_learner(4, 2, k=1, gamma=0.5, lam=4.0, learning_rate=1.0, rms_decay=0.0,
@@ -119,7 +123,7 @@ def test_one_update_by_hand() -> None:
     assert by_return.tolist() == [True, True, True]
     # U_1 of the last: (Q(s_0, a_0) - 0 - 0) / 0.25 = 0.8; the others have no predecessor two steps back.
     assert high.tolist() == pytest.approx([math.inf, math.inf, 0.8])
-    learner.learn(window)
+    learner.learn(batch_of(learner, window))
     # (0.05 + 4 * 0.25) / 5 = 0.21; (0.2 + 4 * 0.5) / 5 = 0.44; and Q = 3 > U: (1 + 4 * 0.8) / 5 = 0.84.
     goals = {(0, 0): 0.21, (1, 1): 0.44, (2, 0): 0.84}
     before = {(0, 0): 0.0, (1, 1): 0.0, (2, 0): 3.0}
@@ -139,7 +143,7 @@ def test_errors_are_clipped_and_summed() -> None:
     learner, online, _ = table_learner(2, 2, bounds=False, learning_rate=1.0, rms_decay=0.0, rms_epsilon=1.0)
     replay = filled([[(0, 0, 5.0)]], [1], 0.99)
     window = replay.window(torch.tensor([0, 0, 0]), torch.tensor([0, 0, 0]), learner.reach)
-    learner.learn(window)
+    learner.learn(batch_of(learner, window))
     # Three samples, each with an error of -5 clipped to -1: the gradient is -3, the root 1.
     assert online[0, 0].item() == pytest.approx(3.0)
 
@@ -152,7 +156,7 @@ def test_without_rescaling_the_gradient_grows_with_the_penalty() -> None:
         with torch.no_grad():
             learner.target.body.q.copy_(torch.tensor([[0.0], [1.0], [1.0]]))  # type: ignore[operator, union-attr]
         replay = filled([[(0, 0, 0.0), (1, 0, 0.0), (2, 0, 0.0)]], [2], 1.0, terminal=False)
-        learner.learn(replay.window(torch.tensor([0]), torch.tensor([0]), learner.reach))
+        learner.learn(batch_of(learner, replay.window(torch.tensor([0]), torch.tensor([0]), learner.reach)))
         # y = 1 and L = 1, Q = 0: pulled by 1 with rescaling, by 1 + 4 without.
         assert online[0, 0].item() == pytest.approx(expected)
 
@@ -195,7 +199,7 @@ def test_sweeps_until_reward_reaches_the_start(length: int, fields: dict[str, An
     sweep = 0
     while online[0, 0].item() <= 1e-6:
         sweep += 1
-        learner.learn(replay.window(rows, torch.zeros_like(rows), learner.reach))
+        learner.learn(batch_of(learner, replay.window(rows, torch.zeros_like(rows), learner.reach)))
         with torch.no_grad():
             target.copy_(online)
     assert sweep == sweeps(length)

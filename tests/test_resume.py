@@ -20,6 +20,7 @@ SMALL_ATARI = {
     "num_envs": 3, "replay_rows": 600, "learn_start_steps": 60, "batch_size": 4, "target_every_steps": 40,
     "epsilon_decay_steps": 300, "max_game_frames": 400, "log_frames": 200, "epoch_frames": 800, "eval_episodes": 2,
     "eval_max_game_frames": 200, "checkpoint_frames": 10**6, "frames": 2400,
+    "update_group": 2,
 }  # fmt: skip
 SMALL = {
     "num_envs": 3, "replay_rows": 400, "learn_start_steps": 60, "target_every_steps": 40, "log_frames": 100,

@@ -77,6 +77,7 @@ class Config:
     gamma: float = setting("discount", "", 1e-3, 1)
     batch_size: int = setting("samples of one update", "rows", 1)
     update_every_steps: int = setting("one update for every so many steps, whatever num_envs is", "steps", 1)
+    update_group: int = setting("updates that share one sampling and one target pass", "updates", 1, 64)
     target_every_steps: int = setting("refresh of the target network", "steps", 1)
     learning_rate: float = setting("step size of RMSProp", "", 0)
     rms_decay: float = setting("decay of RMSProp's averages", "", 0, 1)
@@ -117,6 +118,11 @@ class Config:
             raise TightropeError(
                 f"target_every_steps = {self.target_every_steps}: must be at least update_every_steps = "
                 f"{self.update_every_steps}"
+            )
+        if self.target_every_updates % self.update_group:
+            raise TightropeError(
+                f"update_group = {self.update_group}: must divide the {self.target_every_updates} updates between two "
+                "refreshes of the target network"
             )
 
     @property

@@ -6,6 +6,8 @@ Plain DQN is this code with no bounds: the window then has one state ahead and n
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +15,7 @@ from torch import Tensor, nn
 from tightrope.bounds import lower_bounds, tighten, upper_bounds
 from tightrope.config import Config
 from tightrope.network import QNetwork
-from tightrope.replay import Reach, Replay, Window
+from tightrope.replay import Chances, Reach, Replay, Window
 
 #: What the learner sums up over the samples it sees; the trainer divides and resets.
 TELEMETRY = (
@@ -28,19 +30,29 @@ TELEMETRY = (
 )
 
 
+class Batch(NamedTuple):
+    """Samples with what the target network says of them."""
+
+    states: Tensor  # [B, *state]
+    actions_B: Tensor
+    y_B: Tensor
+    lower_B: Tensor  # L_max, R_j included; -inf where there is none
+    upper_B: Tensor  # U_min; inf where there is none
+    by_return_B: Tensor  # R_j is the tightest lower bound
+
+
 class RMSProp:
     """DeepMind's centred RMSProp: w -= lr * g / sqrt(E[g^2] - E[g]^2 + eps), the epsilon inside the root."""
 
-    def __init__(self, parameters: list[nn.Parameter], learning_rate: float, decay: float, epsilon: float) -> None:
+    def __init__(self, parameters: list[nn.Parameter], decay: float, epsilon: float) -> None:
         self.parameters = parameters
-        self.learning_rate = learning_rate
         self.decay = decay
         self.epsilon = epsilon
         self.mean = [torch.zeros_like(p) for p in parameters]
         self.square = [torch.zeros_like(p) for p in parameters]
 
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self, learning_rate: float | Tensor) -> None:
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters]
         torch._foreach_lerp_(self.mean, gradients, 1 - self.decay)
         torch._foreach_mul_(self.square, self.decay)
@@ -50,7 +62,9 @@ class RMSProp:
         torch._foreach_add_(root, self.square)
         torch._foreach_add_(root, self.epsilon)
         torch._foreach_sqrt_(root)
-        torch._foreach_addcdiv_(list(self.parameters), gradients, root, -self.learning_rate)
+        change = torch._foreach_div(gradients, root)
+        torch._foreach_mul_(change, learning_rate)
+        torch._foreach_sub_(list(self.parameters), change)
 
 
 class Learner:
@@ -59,9 +73,7 @@ class Learner:
         self.device = device
         self.online = network.to(device)
         self.target = copy.deepcopy(self.online).requires_grad_(False)
-        self.optimiser = RMSProp(
-            list(self.online.parameters()), config.learning_rate, config.rms_decay, config.rms_epsilon
-        )
+        self.optimiser = RMSProp(list(self.online.parameters()), config.rms_decay, config.rms_epsilon)
         self.reach = Reach(
             rows=config.reach,
             behind_from=config.upper_from + 1,
@@ -75,33 +87,74 @@ class Learner:
         )
         self.generator = torch.Generator(device).manual_seed(seed)
         self.updates = 0
+        # Tensors, so that a captured update sees them change.
+        self.lam = torch.tensor(config.lam, device=device)
+        self.learning_rate = torch.tensor(config.learning_rate, device=device)
+        self.captured: Callable[[], None] | None = None  # the group, captured by fast.py
         self.telemetry = torch.zeros(len(TELEMETRY), dtype=torch.float64, device=device)
 
     def update(self, replay: Replay) -> None:
-        """One update; the target network follows every `target_every_updates`."""
-        window = replay.sample(self.config.batch_size, self.reach, self.generator)
-        self.learn(window)
-        self.updates += 1
+        """`update_group` updates; the target network follows every `target_every_updates`."""
+        if self.captured is not None:
+            self.captured()
+        else:
+            self.group(replay)
+        self.updates += self.config.update_group
         if self.updates % self.config.target_every_updates == 0:
-            self.target.load_state_dict(self.online.state_dict())
+            self.follow()
 
-    def learn(self, window: Window) -> None:
-        """One gradient step on this batch."""
+    def group(self, replay: Replay) -> None:
+        """Updates that share one sampling and one pass of the target network, which does not change between them."""
         config = self.config
-        y_B, lower_B, upper_B, by_return_B = self.bounds(window)
-        q_B = self.online(window.states).gather(1, window.actions_B[:, None])[:, 0]
+        rows = config.batch_size * config.update_group
+        batch = self.prepare(replay, replay.draw(rows, self.reach, self.generator))
+        for part in zip(*(torch.split(column, config.batch_size) for column in batch), strict=True):
+            self.learn(Batch(*part))
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """The target network becomes the online one."""
+        torch._foreach_copy_(list(self.target.parameters()), list(self.online.parameters()))
+
+    @torch.no_grad()
+    def prepare(self, replay: Replay, chances: Chances) -> Batch:
+        """Samples with their targets and bounds; nothing here depends on the online network."""
+        window = replay.sample(self.config.batch_size * self.config.update_group, self.reach, chances)
+        return Batch(window.states, window.actions_B, *self.bounds(window))
+
+    def learn(self, batch: Batch) -> None:
+        """One gradient step."""
+        q_B = self.online(batch.states).gather(1, batch.actions_B[:, None])[:, 0]
+        gradient_B, sums = self.pull(q_B.detach(), batch)
+        self.online.zero_grad(set_to_none=True)
+        q_B.backward(gradient_B)  # type: ignore[no-untyped-call]
+        self.optimiser.step(self.learning_rate)
+        self.telemetry += sums
+
+    def pull(self, q_B: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The gradient of the loss with respect to Q, and what the telemetry sums up.
+
+        Summed over the batch, not averaged, and without the square's factor 2: as the released program.
+        """
+        config = self.config
         target_B, weight_B, low_B, high_B = tighten(
-            q_B.detach(), y_B, lower_B, upper_B, config.lam, config.slack, config.both_violated == "mean"
+            q_B, batch.y_B, batch.lower_B, batch.upper_B, self.lam, config.slack, config.both_violated == "mean"
         )
-        error_B = q_B.detach() - target_B
+        error_B = q_B - target_B
         gradient_B = error_B if config.rescale else error_B * weight_B
         if config.error_clip:
             gradient_B = gradient_B.clamp(-config.error_clip, config.error_clip)
-        # Summed over the batch, not averaged, and without the square's factor 2: as the released program.
-        self.online.zero_grad(set_to_none=True)
-        q_B.backward(gradient_B)  # type: ignore[no-untyped-call]
-        self.optimiser.step()
-        self._record(q_B.detach(), error_B, lower_B, upper_B, low_B, high_B, by_return_B)
+        columns = {
+            "samples": torch.ones_like(q_B),
+            "loss": error_B.square(),
+            "q": q_B,
+            "lower_violated": low_B.to(q_B.dtype),
+            "lower_gap": torch.where(low_B, batch.lower_B - q_B, 0.0),
+            "upper_violated": high_B.to(q_B.dtype),
+            "upper_gap": torch.where(high_B, q_B - batch.upper_B, 0.0),
+            "return_tightest": batch.by_return_B.to(q_B.dtype),
+        }
+        return gradient_B, torch.stack([columns[name].sum() for name in TELEMETRY]).to(torch.float64)
 
     @torch.no_grad()
     def bounds(self, window: Window) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -142,28 +195,6 @@ class Learner:
             upper_B = torch.where(window.ended_B, never_B, upper_B)
             by_return_B &= ~window.ended_B
         return y_B, lower_B, upper_B, by_return_B
-
-    def _record(
-        self,
-        q_B: Tensor,
-        error_B: Tensor,
-        lower_B: Tensor,
-        upper_B: Tensor,
-        low_B: Tensor,
-        high_B: Tensor,
-        by_return_B: Tensor,
-    ) -> None:
-        sums = [
-            torch.full_like(q_B, 1.0),
-            error_B.square(),
-            q_B,
-            low_B,
-            torch.where(low_B, lower_B - q_B, 0.0),
-            high_B,
-            torch.where(high_B, q_B - upper_B, 0.0),
-            by_return_B,
-        ]
-        self.telemetry += torch.stack([s.to(torch.float64).sum() for s in sums])
 
     def read_telemetry(self) -> dict[str, float]:
         """Means since the last reading, by name, and a fresh start. Gaps are means over the violations."""

@@ -60,6 +60,14 @@ class Reach:
     unfinished: bool = True
 
 
+class Chances(NamedTuple):
+    """Uniform random numbers in [0, 1): for the centres, and for the offsets of bounds that are drawn."""
+
+    centres: Tensor
+    lower: Tensor
+    upper: Tensor
+
+
 def needed_bytes(rows: int, frame_shape: tuple[int, ...], frame_dtype: np.dtype) -> int:
     """Memory of a replay, all told."""
     small = 1 + 4 + 4 + 1  # action, reward, return, flags
@@ -208,13 +216,20 @@ class Replay:
             valid_B &= (own_B & FINISHED) > 0
         return valid_B
 
-    def draw_centres(self, batch_size: int, reach: Reach, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def draw(self, batch_size: int, reach: Reach, generator: torch.Generator) -> Chances:
+        """The random numbers of a batch; everything after them is a pure function."""
+
+        def rand(*size: int) -> Tensor:
+            return torch.rand(*size, dtype=torch.float64, generator=generator, device=self.device)
+
+        candidates = batch_size * (4 if reach.unfinished else 16)
+        return Chances(rand(2, candidates), rand(batch_size, reach.lower_draws), rand(batch_size, reach.upper_draws))
+
+    def centres(self, chance_2C: Tensor, batch_size: int, reach: Reach) -> tuple[Tensor, Tensor]:
         """Uniform over the valid rows: more are drawn than needed and the first valid ones kept.
 
         Should too few of the candidates be valid, the valid ones are used again.
         """
-        candidates = batch_size * (4 if reach.unfinished else 16)
-        chance_2C = torch.rand(2, candidates, dtype=torch.float64, generator=generator, device=self.device)
         complete_rows = self.clock - self.oldest
         times_C = self.oldest + (chance_2C[0] * complete_rows).long()
         envs_C = (chance_2C[1] * self.num_envs).long()
@@ -224,8 +239,11 @@ class Replay:
         chosen_B = order_C[picks_B]
         return times_C[chosen_B], envs_C[chosen_B]
 
-    def window(self, times_B: Tensor, envs_B: Tensor, reach: Reach, generator: torch.Generator | None = None) -> Window:
-        """The samples at these rows with the neighbours that exist: same episode, written, not overwritten."""
+    def window(self, times_B: Tensor, envs_B: Tensor, reach: Reach, chances: Chances | None = None) -> Window:
+        """The samples at these rows with the neighbours that exist: same episode, written, not overwritten.
+
+        `chances` are needed only where bounds are drawn.
+        """
         rows, stack = reach.rows, self.stack
         ahead, behind = rows, rows if reach.upper else 0
         # Columns: offsets -(behind + stack - 1) .. ahead. The first stack - 1 only complete stacks.
@@ -259,17 +277,16 @@ class Replay:
 
         # L at offset n needs the transitions j .. j+n-1.
         reaches_BH = follows_BH[:, 1:] if reach.acted_only else follows_BH[:, :-1]
-        if reach.lower_draws:
-            drawn = self._drawn(2, reaches_BH[:, 1:].sum(1), reach.lower_draws, generator)
+        if reach.lower_draws and chances is not None:
+            drawn = _drawn(2, reaches_BH[:, 1:].sum(1), chances.lower)
             ahead_offsets = torch.cat([torch.ones_like(drawn[:, :1]), drawn], dim=1)
         else:
             ahead_offsets = torch.arange(1, ahead + 1, device=self.device).expand(len(times_B), -1)
         # Offset 1 is the target y, which every sample has.
         ahead_exists = reaches_BH.gather(1, ahead_offsets - 1) | (ahead_offsets == 1)
-        if reach.upper_draws and behind:
-            behind_offsets = self._drawn(
-                reach.behind_from, usable_BM[:, reach.behind_from - 1 :].sum(1), reach.upper_draws, generator
-            )
+        if reach.upper_draws and behind and chances is not None:
+            available_B = usable_BM[:, reach.behind_from - 1 :].sum(1)
+            behind_offsets = _drawn(reach.behind_from, available_B, chances.upper)
         else:
             last = max(behind + 1, reach.behind_from)  # no offsets where nothing lies behind
             behind_offsets = torch.arange(reach.behind_from, last, device=self.device).expand(len(times_B), -1)
@@ -304,12 +321,12 @@ class Replay:
             envs_B=envs_B,
         )
 
-    def _drawn(self, first: int, available_B: Tensor, draws: int, generator: torch.Generator | None) -> Tensor:
-        """Offsets drawn with replacement from first, first + 1, ... of which so many exist."""
-        chance = torch.rand(len(available_B), draws, generator=generator, device=self.device, dtype=torch.float64)
-        return first + (chance * available_B[:, None]).long()
-
-    def sample(self, batch_size: int, reach: Reach, generator: torch.Generator) -> Window:
+    def sample(self, batch_size: int, reach: Reach, chances: Chances) -> Window:
         """A batch drawn uniformly from the valid rows."""
-        times_B, envs_B = self.draw_centres(batch_size, reach, generator)
-        return self.window(times_B, envs_B, reach, generator)
+        times_B, envs_B = self.centres(chances.centres, batch_size, reach)
+        return self.window(times_B, envs_B, reach, chances)
+
+
+def _drawn(first: int, available_B: Tensor, chance_BD: Tensor) -> Tensor:
+    """Offsets drawn with replacement from first, first + 1, ... of which so many exist."""
+    return first + (chance_BD * available_B[:, None]).long()

@@ -186,7 +186,8 @@ class Trainer:
             if played < max(1, config.learn_start_steps):
                 return
             self.started_at = self.steps
-        while self.learner.updates < updates_due(self.steps - self.started_at, config):
+        due = updates_due(self.steps - self.started_at, config)
+        while self.learner.updates + config.update_group <= due:
             self.learner.update(self.replay)
 
     def crossed(self, frames: int) -> bool:

@@ -1,0 +1,96 @@
+"""The same update, faster: on a GPU compiled and captured as one CUDA graph. learner.py is the algorithm; this is not.
+
+What is captured is `Learner.group` itself. What is compiled are its pure parts. The one thing written twice is the
+network's arithmetic: the first two convolutions as blocks of pixels made channels and 2x2 convolutions, in bfloat16, the
+weights staying float32 and in their own order (tests show both to agree with the plain network).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tightrope.learner import Learner
+from tightrope.network import QNetwork
+from tightrope.replay import Replay
+
+WARM_UPS = 3
+
+
+class BlockNetwork(QNetwork):
+    """The paper's network, its strided convolutions as space-to-depth and 2x2."""
+
+    def __init__(self, network: QNetwork, dtype: torch.dtype) -> None:
+        super().__init__(network.body, network.scale)
+        self.dtype = dtype
+
+    def forward(self, states: Tensor) -> Tensor:
+        conv1, conv2, conv3, fc1, fc2 = (p for p in self.body.modules() if isinstance(p, nn.Conv2d | nn.Linear))
+        dtype = self.dtype
+        last = torch.channels_last
+
+        def bias(layer: nn.Module) -> Tensor:
+            return layer.bias.to(dtype)  # type: ignore[union-attr, operator]
+
+        x = functional.pixel_unshuffle(states, 4).to(dtype, memory_format=last)
+        # The scale goes into the weights, which are fewer than the pixels.
+        x = functional.conv2d(x, (blocks(conv1.weight, 4) * self.scale).to(dtype, memory_format=last), bias(conv1))
+        x = functional.pixel_unshuffle(x.relu(), 2)
+        x = functional.conv2d(x, blocks(conv2.weight, 2).to(dtype, memory_format=last), bias(conv2)).relu()
+        x = functional.conv2d(x, conv3.weight.to(dtype, memory_format=last), bias(conv3)).relu()
+        x = functional.linear(x.flatten(1), fc1.weight.to(dtype), bias(fc1)).relu()
+        return functional.linear(x, fc2.weight.to(dtype), bias(fc2)).float()
+
+
+def blocks(weight: Tensor, side: int) -> Tensor:
+    """A strided convolution's weight for input whose blocks of side x side pixels have become channels."""
+    out, channels, height, width = weight.shape
+    parts = weight.reshape(out, channels, height // side, side, width // side, side)
+    return parts.permute(0, 1, 3, 5, 2, 4).reshape(out, channels * side * side, height // side, width // side)
+
+
+def speed_up(learner: Learner, replay: Replay, compile_: bool = True) -> None:
+    """Captures the learner's group of updates over this replay. The replay must hold rows; nothing is learned here."""
+    if learner.device.type != "cuda":
+        raise ValueError("capture needs a GPU")
+    if is_paper_network(learner.online):
+        learner.online = BlockNetwork(learner.online, torch.bfloat16)
+        learner.target = BlockNetwork(learner.target, torch.bfloat16)
+    if compile_:
+        options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
+        learner.prepare = torch.compile(learner.prepare, **options)  # type: ignore[method-assign]
+        learner.pull = torch.compile(learner.pull, **options)  # type: ignore[method-assign]
+        learner.online.forward = torch.compile(learner.online.forward, **options)  # type: ignore[method-assign]
+        learner.optimiser.step = torch.compile(learner.optimiser.step, **options)  # type: ignore[method-assign]
+    learner.captured = capture(learner, replay)
+
+
+def is_paper_network(network: QNetwork) -> bool:
+    shapes = [tuple(p.weight.shape) for p in network.body.modules() if isinstance(p, nn.Conv2d | nn.Linear)]
+    return shapes[:4] == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3), (512, 3136)]
+
+
+def capture(learner: Learner, replay: Replay) -> Callable[[], None]:
+    """`learner.group(replay)` as a graph. Warming up learns, so all that it changes is put back."""
+    changed = [*learner.online.parameters(), *learner.optimiser.mean, *learner.optimiser.square, learner.telemetry]
+    before = [tensor.detach().clone() for tensor in changed]
+    random_state = learner.generator.get_state()
+    graph = torch.cuda.CUDAGraph()
+    graph.register_generator_state(learner.generator)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_UPS):
+            learner.group(replay)
+    torch.cuda.current_stream().wait_stream(stream)
+    with torch.cuda.graph(graph):
+        learner.group(replay)
+    with torch.no_grad():
+        for tensor, value in zip(changed, before, strict=True):
+            tensor.copy_(value)
+    learner.generator.set_state(random_state)
+    return graph.replay
