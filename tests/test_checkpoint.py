@@ -104,6 +104,7 @@ def test_a_checkpoint_cannot_name_files_outside_its_folder(tmp_path: Path, finis
     tensors, facts = checkpoint.read(newest)
     facts["segments"] = {"../../secret.safetensors": "0" * 64}
     checkpoint.write(newest, tensors, facts)
+    (tmp_path / "secret.safetensors").write_bytes(b"")
     with pytest.raises(TightropeError, match="outside its folder"):
         tightrope.resume(run, quiet=True)
 
@@ -118,6 +119,32 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, finished: Path) 
         (run / "checkpoints" / path.name).write_bytes(path.read_bytes())
     with pytest.raises(TightropeError, match="another run"):
         tightrope.resume(run, quiet=True)
+
+
+def test_a_checkpoint_of_another_game_is_refused(tmp_path: Path) -> None:
+    """Same rows and environments, other observations."""
+    for game in ("CartPole-v1", "Acrobot-v1"):
+        tightrope.train(game, out=tmp_path / game, quiet=True, device="cpu", **QUICK | {"eval_every_epochs": 0})
+    for path in (tmp_path / "Acrobot-v1" / "checkpoints").iterdir():
+        path.unlink()
+    for path in (tmp_path / "CartPole-v1" / "checkpoints").iterdir():
+        (tmp_path / "Acrobot-v1" / "checkpoints" / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(TightropeError, match="another run: CartPole-v1"):
+        tightrope.resume(tmp_path / "Acrobot-v1", quiet=True)
+
+
+def test_a_damaged_older_checkpoint_does_not_stop_a_run(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    half = QUICK | {"frames": 1000}
+    tightrope.train("maze", out=run, quiet=True, device="cpu", **half)
+    text = (run / "config.toml").read_text()
+    older, newest = RunFolder(run).checkpoints.saved()[-2:]
+    older.write_bytes(older.read_bytes()[:50])
+    # Give it more to do, in the checkpoint too, so that it saves (and prunes) again.
+    (run / "config.toml").write_text(text.replace("frames = 1000 ", "frames = 1100 ", 1))
+    tensors, facts = checkpoint.read(newest)
+    checkpoint.write(newest, tensors, facts | {"config": facts["config"] | {"frames": 1100}})
+    assert tightrope.resume(run, quiet=True).facts.frames == 1100
 
 
 def test_a_damaged_newest_checkpoint_names_the_good_one_before_it(tmp_path: Path, finished: Path) -> None:

@@ -47,7 +47,12 @@ def test_a_run_is_a_folder_that_can_be_repeated(maze: Path) -> None:
         frames=600, learn_start_steps=100, epoch_frames=300, eval_episodes=2, eval_max_game_frames=40, lam=2.0
     )
     assert set(description.made_with) >= {"commit", "torch", "ale-py", "gymnasium", "python", "tightrope"}
-    assert list((maze / "tensorboard").glob("events*"))
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(maze / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("epsilon")] == [250, 500]
+    assert len(events.Scalars("evaluation/score")) == 2
     rows = [json.loads(line) for line in (maze / "metrics.jsonl").read_text().splitlines()]
     assert rows[-1].keys() >= {
         "frames", "frames_per_second", "score", "normalised_pct", "epsilon", "loss", "q", "lower_violated", "lower_gap",
@@ -133,6 +138,11 @@ BAD = [
     (["train", "maze", "--sticky", "0.3"], "sticky = 0.3: only Atari and MinAtar"),
     (["train", "maze", "--skip_start_rows", "3"], "skip_start_rows = 3"),
     (["train", "Pendulum-v1", "--device", "cpu"], "only discrete actions"),
+    (["train", "CartPole-v1", "--network", "paper", "--device", "cpu"], "network = 'paper'"),
+    (["train", "minatar/breakout", "--network", "paper", "--device", "cpu"], "network = 'paper'"),
+    (["train", "maze", "--k", "0", "--lower_draws", "3"], "lower_draws = 3"),
+    (["train", "pong", "breakout"], "takes no 'breakout'"),
+    (["evaluate", "x", "--json=perhaps"], "json = 'perhaps'"),
     (["train", "pong", "--replay_rows", "1000M", "--device", "cpu"], "replay needs 7066"),
     (["resume", "/nowhere"], "is not a run"),
     (["evaluate", "/nowhere"], "does not exist"),
@@ -167,6 +177,8 @@ def test_bad_evaluations(maze: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
         (["evaluate", maze, "--protocol", "modern"], "unknown protocol 'modern': paper or sticky"),
         (["evaluate", maze, "--protocol", "sticky"], "for Atari games"),
         (["evaluate", maze, "--episodes", "0"], "episodes = 0"),
+        (["evaluate", maze, "--seed", "-1"], "seed = -1"),
+        (["watch", maze, "--seed", "-1"], "seed = -1"),
         (["evaluate", maze, "--which", "worst"], "which = 'worst'"),
         (["train", "maze", "--out", maze], "holds a run already"),
         (["resume", tmp_path], "is not a run"),
@@ -201,6 +213,19 @@ def test_a_full_disk_loses_nothing_that_was_saved(tmp_path: Path) -> None:
     assert tightrope.load(out, which="last").facts.frames == 4000
 
 
+def test_a_disk_full_of_metrics(tmp_path: Path) -> None:
+    """No checkpoint is due; the records alone outgrow the disk."""
+    words = ["train", "maze", *SHORT[:-2], "--device", "cpu", "--frames", "5000", "--checkpoint_frames", "1M",
+             "--eval_every_epochs", "0", "--log_frames", "1", "--quiet", "--out", str(tmp_path / "run")]  # fmt: skip
+    ended = subprocess.run(
+        [sys.executable, "-m", "tightrope", *words], capture_output=True, text=True, timeout=120,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000)),
+    )  # fmt: skip
+    assert ended.returncode == 2, ended.stderr
+    assert "no room to write" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_fields_from_python() -> None:
     with pytest.raises(TightropeError, match="unknown field lamb"):
         preset("paper").replace(lamb=3)
@@ -210,7 +235,7 @@ def test_fields_from_python() -> None:
         preset("paper").replace(k=True)
     with pytest.raises(TightropeError, match="either the name"):
         tightrope.train()
-    assert preset("paper").replace(frames="2M", lam="0.25").frames == 2_000_000
+    assert preset("paper").replace(frames="2.03M", lam="0.25").frames == 2_030_000
     assert isinstance(preset("paper").replace(lam=1).lam, float)
     assert Config(**preset("dqn").to_dict()) == preset("dqn")
 

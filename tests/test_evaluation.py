@@ -14,7 +14,7 @@ from torch import nn
 import tightrope
 from tightrope.config import preset
 from tightrope.errors import TightropeError
-from tightrope.evaluation import WIDTH, Protocol, evaluate, protocol
+from tightrope.evaluation import WIDTH, Protocol, evaluate, protocol, training_protocol
 from tightrope.games import GameOptions
 
 
@@ -26,8 +26,12 @@ def test_the_protocols_numbers() -> None:
     sticky = protocol("sticky", preset("paper"), "atari/pong")
     assert (sticky.epsilon, sticky.steps) == (0.001, 0)
     assert sticky.options == GameOptions(max_game_frames=108_000, noop_max=0, sticky=0.25)
-    released = protocol("paper", preset("released"), "atari/pong")
-    assert (released.steps, released.options.max_game_frames) == (125_000, 0)
+    # What a run calls the paper's protocol is the paper's; other numbers have another name.
+    assert training_protocol(preset("paper"), "atari/pong") == paper
+    released = training_protocol(preset("released"), "atari/pong")
+    assert (released.name, released.steps, released.options.max_game_frames) == ("run", 125_000, 0)
+    assert training_protocol(preset("paper").replace(sticky=0.25), "atari/pong").name == "run"
+    assert protocol("paper", preset("released"), "atari/pong") == paper
 
 
 class Countdown(gymnasium.Env[np.ndarray, np.int64]):
@@ -64,12 +68,33 @@ def test_each_environment_plays_its_own_share(episodes: int) -> None:
     assert sorted(result.game_frames) == sorted(lengths)
 
 
-def test_evaluation_by_steps_counts_finished_games() -> None:
-    Countdown.made = 0
-    how = Protocol("paper", 0.0, GameOptions(), steps=10 * WIDTH)
-    result = evaluate(nn.Linear(1, 2), "custom", how, 0, torch.device("cpu"), Countdown)
-    assert set(result.scores) <= set(map(float, range(1, WIDTH + 1)))
-    assert result.scores.count(1.0) >= 4
+class LongOrShort(Countdown):
+    """Games of 10 or of 150 steps, at even odds: the mean is 80."""
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super(Countdown, self).reset(seed=seed)
+        self.left = 150 if self.np_random.random() < 0.5 else 10
+        return np.zeros(1, np.float32), {}
+
+
+def test_evaluation_by_steps_does_not_favour_short_games() -> None:
+    how = Protocol("run", 0.0, GameOptions(), steps=100 * WIDTH)
+    means = [evaluate(nn.Linear(1, 2), "custom", how, seed, torch.device("cpu"), LongOrShort).mean for seed in range(8)]
+    # The standard error of each is about 70 / sqrt(70).
+    assert abs(np.mean(means) - 80) < 10
+
+
+def test_a_game_that_never_ends_does_not_hold_an_evaluation_by_steps_up() -> None:
+    how = Protocol("run", 1.0, GameOptions(), steps=20 * WIDTH)
+    result = evaluate(nn.Linear(1, 2), "custom", how, 0, torch.device("cpu"), Endless)
+    assert result.scores == (40.0,) * WIDTH
+
+
+class Endless(Countdown):
+    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        return np.zeros(1, np.float32), 1.0, False, False, {}
 
 
 def test_a_life_lost_does_not_end_an_evaluation_game() -> None:

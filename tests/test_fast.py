@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from tightrope.fast import BlockNetwork, is_paper_network
+from tightrope.fast import BlockNetwork, quick
 from tightrope.network import build_network
 
 
 def test_the_block_network_is_the_papers() -> None:
     """The same values and the same gradients, in float32 to rounding."""
     plain = build_network("paper", (4, 84, 84), 6, 1 / 255, 3)
-    assert is_paper_network(plain)
+    assert isinstance(quick(plain), BlockNetwork)
+    assert not isinstance(quick(build_network("mlp", (4,), 6, 1.0, 3)), BlockNetwork)
     fast = BlockNetwork(plain, torch.float32)
     states = torch.randint(0, 256, (5, 4, 84, 84), dtype=torch.uint8)
     torch.testing.assert_close(fast(states), plain(states), rtol=1e-4, atol=1e-5)

@@ -29,7 +29,7 @@ class Actor:
         # Sum and count of max_a Q at the first state of each episode: how fast reward reaches the start.
         self.start_values = torch.zeros(2, dtype=torch.float64, device=device)
 
-    def observe(self, frames: np.ndarray, begins: np.ndarray) -> None:
+    def observe(self, frames: np.ndarray | Tensor, begins: np.ndarray) -> None:
         """The newest frames. Where an episode begins, older frames are blank: they belong to another life."""
         self.begins = torch.as_tensor(begins, device=self.device)
         older = self.frames[:, 1:] * ~self.begins.view(-1, *[1] * (self.frames.dim() - 1))

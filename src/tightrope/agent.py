@@ -17,7 +17,7 @@ from tightrope.errors import TightropeError
 from tightrope.evaluation import Evaluation, evaluate, protocol
 from tightrope.games import EnvMaker, GameInfo, GameOptions, make_game
 from tightrope.games.gym import Observations
-from tightrope.network import NetworkMaker, QNetwork, build_network
+from tightrope.network import NetworkMaker, QNetwork, build_network, named_network
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ class Agent:
         self.facts = facts
         self.device = device
         self.run: Path | None = None
-        self._env = env
+        self.which: str | None = None  # "best" or "last" of a run
+        self.env = env
 
     @property
     def observation_space(self) -> Space[Any]:
@@ -106,14 +107,14 @@ class Agent:
         >>> len(agent.evaluate(episodes=5).scores)
         5
         """
+        if seed < 0:
+            raise TightropeError(f"seed = {seed}: must be a whole number of at least 0")
         plan = protocol(how, Config(**self.facts.config), self.facts.game)
         if episodes is not None:
             if episodes < 1:
                 raise TightropeError(f"episodes = {episodes}: must be a whole number of at least 1")
             plan = replace(plan, episodes=episodes, steps=0)
-        if options:
-            plan = replace(plan, options=replace(plan.options, **options))
-        return evaluate(self.network, self.facts.game, plan, seed, self.device, self._env)
+        return evaluate(self.network, self.facts.game, plan, seed, self.device, self.env)
 
     def save(self, path: Path) -> None:
         """One safetensors file with all that `load` needs."""
@@ -136,7 +137,7 @@ class Agent:
             raise TightropeError(f"{path} has a network of its own: load it in Python with network=...")
         game = make_game(facts.game, 1, 0, GameOptions(sticky=config.sticky), env)
         game.close()
-        kind = network or (game.info.network if config.network == "auto" else config.network)
+        kind = network or named_network(config.network, game.info)
         net = build_network(kind, game.info.state_shape, game.info.num_actions, game.info.scale, 0)
         try:
             net.load_state_dict(tensors)

@@ -123,13 +123,27 @@ def _finish(trainer: Trainer, path: Path, progress: Progress) -> Agent:
             for values in trainer.train():
                 progress.show(values, trainer.last_score)
     finally:
-        trainer.folder.close()
-        trainer.game.close()
+        trainer.close()
     if trainer.stopped_early:
         progress.say(f"stopped at {trainer.frames:,} frames; everything is saved: tightrope resume {path}")
+    else:
+        progress.say(closing_line(RunFolder(path)))
     agent = trainer.agent()
     agent.run = path
     return agent
+
+
+def closing_line(folder: RunFolder) -> str:
+    """What a run reached. The best of all evaluations flatters: the last and the mean of the last five stand beside."""
+    scores = [float(row["score"]) for row in folder.evaluations()]
+    if not scores:
+        return "done; no evaluation was due"
+    last = scores[-5:]
+    mean = sum(last) / len(last)
+    return (
+        f"done: best evaluation {max(scores):.4g} of {len(scores)}, last {scores[-1]:.4g}, "
+        f"mean of the last {len(last)} {mean:.4g}"
+    )
 
 
 def load(
@@ -155,11 +169,12 @@ def load(
             raise TightropeError(f"{path} is not a run: it has no config.toml")
         if which not in ("best", "last"):
             raise TightropeError(f"which = {which!r}: must be best or last")
-        path = folder.best if which == "best" and folder.best.exists() else folder.last
+        which = "best" if which == "best" and folder.best.exists() else "last"  # no evaluation, no best
+        path = folder.best if which == "best" else folder.last
         if not path.exists():
             raise TightropeError(f"{run_path} has no agent yet: it was stopped before its first checkpoint")
     elif not path.exists():
         raise TightropeError(f"{path} does not exist")
     agent = Agent.load(path, pick_device(device), env, network)
-    agent.run = run_path
+    agent.run, agent.which = run_path, which if run_path is not None else None
     return agent

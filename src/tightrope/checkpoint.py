@@ -158,42 +158,47 @@ class Checkpoints:
         kept = checkpoints[-self.KEEP :]
         named: set[str] = set()
         for path in kept:
-            with safetensors.safe_open(path, framework="pt") as file:
-                named |= set(json.loads(file.metadata()["facts"])["segments"])
-        for path in checkpoints[: -self.KEEP]:
-            path.unlink()
-        for path in self.folder.glob("frames-*"):
-            if path.name not in named:
+            try:
+                with safetensors.safe_open(path, framework="pt") as file:
+                    named |= set(json.loads(file.metadata()["facts"])["segments"])
+            except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError):
+                return  # an unreadable one might name any file: delete nothing
+        try:
+            for path in checkpoints[: -self.KEEP]:
                 path.unlink()
-        for path in self.folder.glob("*.tmp"):
-            path.unlink()
+            for path in self.folder.glob("frames-*"):
+                if path.name not in named:
+                    path.unlink()
+            for path in self.folder.glob("*.tmp"):
+                path.unlink()
+        except OSError as problem:
+            raise disk_error(self.folder, problem) from None
 
-    def load(self, path: Path, replay: Replay | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors and facts of a checkpoint; the replay is filled if one is given."""
+    def read(self, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and facts of a checkpoint."""
         tensors, facts = read(path)
         if "segments" not in facts:
             raise TightropeError(f"{path} is not a checkpoint")
-        if replay is not None:
-            if "replay" not in facts:
-                raise TightropeError(f"{path} holds no replay")
-            replay.head = int(facts["replay"]["head"])
-            replay.clock.fill_(replay.head)
-            replay.finished_rows = int(facts["replay"]["finished_rows"])
-            for name, tensor in _columns(replay).items():
-                stored = tensors.pop(f"replay.{name}")
-                if stored.shape != tensor.shape:
-                    raise TightropeError(f"{path} belongs to a replay of another size")
-                tensor.copy_(stored)
-            for name, digest in facts["segments"].items():
-                if Path(name).name != name:
-                    raise TightropeError(f"{path} names a file outside its folder: {name!r}")
-                frames, segment = read(self.folder / name, digest)
-                times = torch.arange(segment["first"], segment["first"] + len(frames["frames"]))
-                keep = times >= int(replay.oldest)
-                slots = (times[keep] % replay.length).to(replay.device)
-                replay.frames[slots] = frames["frames"][keep].to(replay.device)
-            self._segments = dict(facts["segments"])
         return tensors, facts
+
+    def fill(self, replay: Replay, path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """The replay as it was at a checkpoint that `read` gave."""
+        if "replay" not in facts:
+            raise TightropeError(f"{path} holds no replay")
+        replay.head = int(facts["replay"]["head"])
+        replay.clock.fill_(replay.head)
+        replay.finished_rows = int(facts["replay"]["finished_rows"])
+        for name, tensor in _columns(replay).items():
+            tensor.copy_(tensors[f"replay.{name}"])
+        for name, digest in facts["segments"].items():
+            if Path(name).name != name:
+                raise TightropeError(f"{path} names a file outside its folder: {name!r}")
+            frames, segment = read(self.folder / name, digest)
+            times = torch.arange(segment["first"], segment["first"] + len(frames["frames"]))
+            keep = times >= int(replay.oldest)
+            slots = (times[keep] % replay.length).to(replay.device)
+            replay.frames[slots] = frames["frames"][keep].to(replay.device)
+        self._segments = dict(facts["segments"])
 
 
 def _columns(replay: Replay) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,8 @@ class Resume:
 
     run: Positional[Path]
     """folder of the run"""
+    device: str = ""
+    """cpu or cuda; by default the one it ran on. On another it goes on, but not bit for bit"""
     quiet: bool = False
     """say nothing while training"""
 
@@ -70,8 +73,8 @@ class Evaluate:
 
     run: Positional[Path]
     """folder of a run, or an agent's file"""
-    episodes: int | None = None
-    """games to play; by default the run's own number (30 in the paper)"""
+    episodes: int = 30
+    """games to play"""
     protocol: str = "paper"
     """paper: no-op starts, epsilon 0.05, 18,000 frames. sticky: sticky actions, epsilon 0.001, 108,000 frames"""
     which: str = "best"
@@ -175,28 +178,29 @@ def run(words: list[str]) -> int:
         raise TightropeError(f"unknown command {name!r}{near(name, COMMANDS) or '; tightrope --help lists them'}")
     command, handler = COMMANDS[name], HANDLERS[name]
     asked_for_help = bool({"-h", "--help"} & set(rest))
+    typed: dict[str, Any] = {}
     default: Any = None
     if not asked_for_help:
-        rest = checked(name, rest)
-    if command is Train:
-        base = settings.preset("paper") if asked_for_help else train_preset(rest)
-        default = Train(game=MISSING, fields=Fields(**base.to_dict()))
+        rest, typed = checked(name, rest)
+    if command is Train:  # tyro shows the fields in --help; those that were typed are read already
+        default = Train(game=MISSING, fields=Fields(**settings.preset("paper").to_dict()))
     parsed = tyro.cli(command, args=rest, prog=f"tightrope {name}", default=default, config=(FlagCreatePairsOff,))
-    return handler(parsed)
+    return handler(parsed, **typed)
 
 
-def checked(command: str, words: list[str]) -> list[str]:
-    """The words with every value of ours checked and spelled as tyro reads it; a mistake gets one sentence."""
+def checked(command: str, words: list[str]) -> tuple[list[str], dict[str, Any]]:
+    """The words that tyro is to read, and the preset's fields that were typed; a mistake gets one sentence."""
     kinds = get_type_hints(COMMANDS[command])
     own = {f.name for f in dataclasses.fields(COMMANDS[command])} - {"fields"}
     fields = set(settings.field_names()) if command == "train" else set()
     result: list[str] = []
-    positional = False
+    typed: dict[str, Any] = {}
+    positional: list[str] = []
     left = list(words)
     while left:
         word = left.pop(0)
         if not word.startswith("--"):
-            positional = True
+            positional.append(word)
             result.append(word)
             continue
         option, equals, value = word.removeprefix("--").partition("=")
@@ -206,7 +210,10 @@ def checked(command: str, words: list[str]) -> list[str]:
                 raise settings.unknown_field(name, value or (left[0] if left else None))
             raise TightropeError(f"unknown option --{option} of tightrope {command}{near(name, own)}")
         if name in own and kinds[name] is bool:
-            result.append("--" + name)
+            if equals and value.lower() not in ("true", "false"):
+                raise TightropeError(f"{name} = {value!r}: must be true or false")
+            if value.lower() != "false":
+                result.append("--" + name)
             continue
         if not equals:
             if not left:
@@ -214,31 +221,25 @@ def checked(command: str, words: list[str]) -> list[str]:
                 raise TightropeError(f"--{option} needs {must}")
             value = left.pop(0)
         if name in fields:
-            value = str(settings.coerce(name, value))
-        elif "int" in str(kinds[name]) and not value.removeprefix("-").isdigit():
+            typed[name] = settings.coerce(name, value)
+            continue
+        if "int" in str(kinds[name]) and not value.removeprefix("-").isdigit():
             raise TightropeError(f"{name} = {value!r}: must be a whole number")
         result += ["--" + name, value]
-    needed = [f.name for f in dataclasses.fields(COMMANDS[command]) if f.default is dataclasses.MISSING]
-    if needed and not positional:
-        raise TightropeError(f"tightrope {command} needs {needed[0].upper()}; see tightrope {command} --help")
-    return result
-
-
-def train_preset(words: list[str]) -> Config:
-    """The preset that the words of `train` name, or that suits their game."""
-    from tightrope.games import canonical, default_preset
-
-    if "--preset" in words:
-        return settings.preset(words[words.index("--preset") + 1])
-    values = {i + 1 for i, w in enumerate(words) if w.startswith("--") and w != "--quiet"}
-    game = next(w for i, w in enumerate(words) if not w.startswith("--") and i not in values)
-    return settings.preset(default_preset(canonical(game)))
+    # The first field of a command is its one positional word, if it has any.
+    first = next(iter(dataclasses.fields(COMMANDS[command])), None)
+    takes = first is not None and "Positional" in str(first.type)
+    if first is not None and first.default is dataclasses.MISSING and not positional:
+        raise TightropeError(f"tightrope {command} needs {first.name.upper()}; see tightrope {command} --help")
+    if len(positional) > takes:
+        raise TightropeError(f"tightrope {command} takes no {positional[takes]!r}; see tightrope {command} --help")
+    return result, typed
 
 
 # ---------------------------------------------------------------------------------------------------------- commands
 
 
-def train(args: Train) -> int:
+def train(args: Train, **fields: Any) -> int:
     from tightrope import api
 
     api.train(
@@ -248,7 +249,7 @@ def train(args: Train) -> int:
         device=args.device,
         out=args.out,
         quiet=args.quiet,
-        **dataclasses.asdict(args.fields),
+        **fields,
     )
     return 0
 
@@ -256,17 +257,20 @@ def train(args: Train) -> int:
 def resume(args: Resume) -> int:
     from tightrope import api
 
-    api.resume(args.run, quiet=args.quiet)
+    api.resume(args.run, device=args.device or None, quiet=args.quiet)
     return 0
 
 
 def evaluate(args: Evaluate) -> int:
     from tightrope import api
+    from tightrope.run import commit
 
+    began = time.monotonic()
     agent = api.load(args.run, which=args.which, device=args.device)
     result = agent.evaluate(args.episodes, args.protocol, args.seed)
     facts = {
         "game": agent.facts.game,
+        "agent": agent.which or str(args.run),
         "protocol": result.protocol,
         "episodes": len(result.scores),
         "score": result.mean,
@@ -274,7 +278,11 @@ def evaluate(args: Evaluate) -> int:
         "normalised_pct": result.normalised_pct,
         "trained_frames": agent.facts.frames,
         "preset": agent.facts.preset,
-        "seed": args.seed,
+        "training_seed": agent.facts.seed,
+        "evaluation_seed": args.seed,
+        "commit": commit(),
+        "device": str(agent.device),
+        "seconds": round(time.monotonic() - began, 3),
         "scores": list(result.scores),
     }
     if args.json:
@@ -282,7 +290,8 @@ def evaluate(args: Evaluate) -> int:
         return 0
     human = "n/a" if result.normalised_pct is None else f"{result.normalised_pct:.1f} %"
     print(f"{facts['game']}: {result.mean:.2f} ± {result.std:.2f}, mean and deviation of {len(result.scores)} games")
-    print(f"human-normalised: {human}; protocol {result.protocol}; trained for {agent.facts.frames:,} frames")
+    trained = f"{agent.which or 'an'} agent, trained for {agent.facts.frames:,} frames"
+    print(f"human-normalised: {human}; protocol {result.protocol}; {trained}")
     return 0
 
 
@@ -340,7 +349,7 @@ def demo(args: Demo) -> int:
     return 0
 
 
-HANDLERS: dict[str, Callable[[Any], int]] = {
+HANDLERS: dict[str, Callable[..., int]] = {
     "train": train,
     "resume": resume,
     "evaluate": evaluate,

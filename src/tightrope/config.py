@@ -10,6 +10,7 @@ import dataclasses
 import re
 import tomllib
 from dataclasses import dataclass
+from decimal import Decimal
 from importlib import resources
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -77,12 +78,16 @@ class Config:
     gamma: float = setting("discount", "", 1e-3, 1)
     batch_size: int = setting("samples of one update", "rows", 1)
     update_every_steps: int = setting("one update for every so many steps, whatever num_envs is", "steps", 1)
-    update_group: int = setting("updates that share one sampling and one target pass", "updates", 1, 64)
+    update_group: int = setting("most updates that share one sampling and one target pass", "updates", 1, 64)
     target_every_steps: int = setting("refresh of the target network", "steps", 1)
     learning_rate: float = setting("step size of RMSProp", "", 0)
     rms_decay: float = setting("decay of RMSProp's averages", "", 0, 1)
     rms_epsilon: float = setting("epsilon inside RMSProp's root", "", 1e-12)
     error_clip: float = setting("clip the error to [-this, this]; 0: no clipping", "value", 0)
+
+    # Speed
+    fast: bool = setting("on a GPU: the update compiled and captured, in bfloat16 with float32 weights")
+    overlap: bool = setting("learn while the games play (needs num_envs above 1)")
 
     # Evaluation
     eval_episodes: int = setting("games of one evaluation", "games", 1)
@@ -119,11 +124,11 @@ class Config:
                 f"target_every_steps = {self.target_every_steps}: must be at least update_every_steps = "
                 f"{self.update_every_steps}"
             )
-        if self.target_every_updates % self.update_group:
-            raise TightropeError(
-                f"update_group = {self.update_group}: must divide the {self.target_every_updates} updates between two "
-                "refreshes of the target network"
-            )
+        for name in ("lower_draws", "upper_draws"):
+            if getattr(self, name) and self.k == 0:
+                raise TightropeError(
+                    f"{name} = {getattr(self, name)}: must be 0 where k = 0, which leaves none to draw"
+                )
 
     @property
     def reach(self) -> int:
@@ -211,10 +216,11 @@ def coerce(name: str, value: Any) -> Any:
     try:
         if isinstance(value, str):
             text = value.strip()
-            factor = {"k": 1e3, "M": 1e6}.get(text[-1:], 0)
-            value = float(text[:-1]) * factor if factor else float(text.replace("_", ""))
+            factor = {"k": 1_000, "M": 1_000_000}.get(text[-1:], 1)
+            # Decimal, so that 2.03M is a whole number.
+            value = Decimal(text[:-1] if factor > 1 else text) * factor
         number = float(value)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, ArithmeticError):
         raise refusal from None
     # `not (a <= b)` instead of `a > b`, so that not-a-number is refused too.
     if limits["low"] is not None and not (number >= limits["low"]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,8 +45,9 @@ def _play(game: str, fields: dict[str, Any], out: Path) -> None:
 
 def demo(out: Path) -> None:
     """Runs both acts, prints the table, writes the picture."""
-    if (out / "maze-tightened").exists():
-        raise TightropeError(f"{out} holds a demo already: remove it or choose another --out")
+    number, wanted = 2, out
+    while out.exists():
+        out, number = wanted.with_name(f"{wanted.name}-{number}"), number + 1
     console = Console()
     began = time.monotonic()
     spawn = multiprocessing.get_context("spawn")
@@ -81,36 +83,35 @@ def demo(out: Path) -> None:
     picture = out / "demo.png"
     draw(out, picture)
     console.print(f"{time.monotonic() - began:.0f} s. The picture: {picture}", soft_wrap=True)
+    command = "tightrope" if shutil.which("tightrope") else ".venv/bin/tightrope"
     console.print(
-        "\nNext:\n"
-        "  tightrope watch demo/minatar-breakout-tightened --video breakout.gif   # see it play\n"
-        "  tightrope train breakout                                               # Atari; 10M frames want a GPU\n"
-        "  tightrope train CartPole-v1                                            # any Gymnasium game\n"
-        "  tightrope --help".replace("demo/", f"{out}/"),
+        f"\nNext:\n"
+        f"  {command} watch {out}/minatar-breakout-tightened --video breakout.gif   # see it play\n"
+        f"  {command} train breakout        # Atari; 10M frames want a GPU\n"
+        f"  {command} train CartPole-v1     # any Gymnasium game\n"
+        f"  {command} --help",
         highlight=False,
         soft_wrap=True,
     )
 
 
+MAZE_PATH = 24  # the maze's shortest path, and so the power of gamma that the start is worth
+
+
 def start_reached(rows: list[dict[str, Any]], share: float = 0.5) -> int | None:
-    """Frames until the value of the start is a given share of its final size, gamma^(P-1); None if never."""
+    """Frames until the value of the start is a given share of its true size, gamma^(P-1); None if never."""
     goal = share * 0.99 ** (MAZE_PATH - 1)
     return next((row["frames"] for row in rows if (row["start_value"] or 0) >= goal), None)
 
 
-MAZE_PATH = 24
-
-
 def table(out: Path) -> Table:
-    shown = Table(
-        "game", "method", "best evaluation", "last evaluation", "frames until half the value reaches the start"
-    )
+    shown = Table("game", "method", "best evaluation", "last evaluation", "half the value at the start after")
     for act in ACTS:
         for name in METHODS:
             folder = RunFolder(out / f"{act.game.replace('/', '-')}-{name}")
             scores = [float(row["score"]) for row in folder.evaluations()]
             reached = start_reached(folder.metrics()) if act.game == "maze" else None
-            told = "" if act.game != "maze" else ("not reached" if reached is None else f"{reached:,}")
+            told = "" if act.game != "maze" else ("not reached" if reached is None else f"{reached:,} frames")
             shown.add_row(act.title, name, f"{max(scores):.2f}", f"{scores[-1]:.2f}", told)
     return shown
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,27 +30,34 @@ class Protocol:
     steps: int = 0  # play so many steps in all instead of a number of games
 
 
-def protocol(name: str, config: Config, game: str) -> Protocol:
-    """The protocol of that name.
-
-    `paper`: up to 30 no-ops, epsilon 0.05, at most 18,000 frames, 30 games, as the run's own numbers say. `sticky`:
-    actions repeated with probability 0.25, no no-ops, epsilon 0.001, 108,000 frames (Machado et al., 2018).
-    """
-    ours = Protocol(
+def training_protocol(config: Config, game: str) -> Protocol:
+    """How a run evaluates itself; called "paper" where it is the paper's protocol to the letter, else "run"."""
+    own = Protocol(
         "paper",
         config.eval_epsilon,
         GameOptions(max_game_frames=config.eval_max_game_frames, noop_max=config.noop_max, sticky=config.sticky),
         config.eval_episodes,
         config.eval_steps,
     )
+    return own if own == protocol("paper", config, game) else replace(own, name="run")
+
+
+def protocol(name: str, config: Config, game: str) -> Protocol:
+    """The protocol of that name.
+
+    `paper` (its section 5.1): 30 games, up to 30 no-ops, epsilon 0.05, at most 18,000 frames. `sticky` (Machado et al.,
+    2018): actions repeated with probability 0.25, no no-ops, epsilon 0.001, 108,000 frames. Outside Atari there are no
+    no-ops and no cap of the paper's: the run's own limit and stickiness hold.
+    """
+    atari = game.startswith("atari/")
+    if name == "paper" and atari:
+        return Protocol("paper", 0.05, GameOptions(max_game_frames=18_000, noop_max=30))
     if name == "paper":
-        return ours
+        return Protocol("paper", 0.05, GameOptions(max_game_frames=config.eval_max_game_frames, sticky=config.sticky))
     if name == "sticky":
-        if not game.startswith("atari/"):
+        if not atari:
             raise TightropeError(f"protocol sticky is for Atari games; {game} is none")
-        return replace(
-            ours, name="sticky", epsilon=0.001, options=GameOptions(max_game_frames=108_000, sticky=0.25), steps=0
-        )
+        return Protocol("sticky", 0.001, GameOptions(max_game_frames=108_000, sticky=0.25))
     raise TightropeError(f"unknown protocol {name!r}: paper or sticky")
 
 
@@ -71,6 +79,55 @@ class Evaluation:
         return float(np.std(self.scores))
 
 
+class Evaluator:
+    """Plays and scores, keeping its games for the next time: building 30 emulators takes seconds."""
+
+    def __init__(self, game_name: str, how: Protocol, device: torch.device, env: EnvMaker | None = None) -> None:
+        self.how, self.device = how, device
+        width = WIDTH if how.steps else min(WIDTH, how.episodes)
+        self.game = make_game(game_name, width, 0, how.options, env)
+
+    def play(self, network: nn.Module, seed: int, stop: Callable[[], bool] = lambda: False) -> Evaluation | None:
+        """One evaluation; None if it was stopped.
+
+        Each environment plays its own share of the games, so that short ones are not over-counted. By steps: games are
+        begun until so many steps are played, and those begun are ended, for the same reason; one that still runs after
+        as many steps again counts as it stands.
+        """
+        how, game = self.how, self.game
+        info, num_envs = game.info, game.num_envs
+        actor = Actor(network, num_envs, info, self.device, seed)
+        shares = [how.episodes // num_envs + (i < how.episodes % num_envs) for i in range(num_envs)]
+        left = np.full(num_envs, np.iinfo(np.int64).max) if how.steps else np.array(shares)
+        lengths = np.zeros(num_envs, dtype=np.int64)
+        scores: list[float] = []
+        game_frames: list[int] = []
+        steps = 0
+        game.seed(seed)
+        actor.observe(game.reset(), np.ones(num_envs, dtype=bool))
+        while left.any():
+            if stop():
+                return None
+            game.send(actor.act(how.epsilon))
+            step = game.receive()
+            actor.observe(step.frames, step.begins)
+            lengths += step.transition
+            steps += int(step.transition.sum())
+            ended = step.game_over & (left > 0)
+            if how.steps and steps >= 2 * how.steps:
+                ended = left > 0
+            scores += step.scores[ended].tolist()
+            game_frames += (lengths[ended] * info.frames_per_step).tolist()
+            left[ended] -= 1
+            lengths[step.game_over] = 0
+            if how.steps and steps >= how.steps:
+                left = np.where(ended, 0, np.minimum(left, 1))
+        return Evaluation(tuple(scores), tuple(game_frames), how.name, normalised(info.rom, float(np.mean(scores))))
+
+    def close(self) -> None:
+        self.game.close()
+
+
 def evaluate(
     network: nn.Module,
     game_name: str,
@@ -79,38 +136,11 @@ def evaluate(
     device: torch.device,
     env: EnvMaker | None = None,
 ) -> Evaluation:
-    """Plays and scores. Each environment plays its own share of the games, so that short ones are not over-counted."""
-    shares = [how.episodes // WIDTH + (i < how.episodes % WIDTH) for i in range(min(WIDTH, how.episodes))]
-    if how.steps:
-        shares = [how.steps] * WIDTH  # more games than can be played: steps end it
-    num_envs = len(shares)
-    game = make_game(game_name, num_envs, seed, how.options, env)
-    info = game.info
-    actor = Actor(network, num_envs, info, device, seed)
-    left = np.array(shares)
-    started = np.zeros(num_envs, dtype=np.int64)
-    scores: list[list[float]] = [[] for _ in shares]
-    lengths: list[list[int]] = [[] for _ in shares]
-    unfinished = np.zeros(num_envs)
-    steps = 0
+    """One evaluation, from nothing to nothing."""
+    evaluator = Evaluator(game_name, how, device, env)
     try:
-        actor.observe(game.reset(), np.ones(num_envs, dtype=bool))
-        while left.any() and not (how.steps and steps >= how.steps):
-            game.send(actor.act(how.epsilon))
-            step = game.receive()
-            actor.observe(step.frames, step.begins)
-            started += step.transition
-            steps += int(step.transition.sum())
-            unfinished = step.scores
-            for e in np.nonzero(step.game_over & (left > 0))[0]:
-                scores[e].append(float(step.scores[e]))
-                lengths[e].append(int(started[e]) * info.frames_per_step)
-                left[e] -= 1
-            started[step.game_over] = 0
+        result = evaluator.play(network, seed)
+        assert result is not None
+        return result
     finally:
-        game.close()
-    flat = [s for part in scores for s in part]
-    frames = [f for part in lengths for f in part]
-    if not flat:  # no game ended within the steps given: what was reached so far is all there is
-        flat, frames = unfinished.tolist(), (started * info.frames_per_step).tolist()
-    return Evaluation(tuple(flat), tuple(frames), how.name, normalised(info.rom, float(np.mean(flat))))
+        evaluator.close()

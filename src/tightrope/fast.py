@@ -1,8 +1,8 @@
 """The same update, faster: on a GPU compiled and captured as one CUDA graph. learner.py is the algorithm; this is not.
 
 What is captured is `Learner.group` itself. What is compiled are its pure parts. The one thing written twice is the
-network's arithmetic: the first two convolutions as blocks of pixels made channels and 2x2 convolutions, in bfloat16, the
-weights staying float32 and in their own order (tests show both to agree with the plain network).
+network's arithmetic: the first two convolutions as blocks of pixels made channels and 2x2 convolutions, in bfloat16,
+the weights staying float32 and in their own order (tests show both to agree with the plain network).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class BlockNetwork(QNetwork):
     """The paper's network, its strided convolutions as space-to-depth and 2x2."""
 
     def __init__(self, network: QNetwork, dtype: torch.dtype) -> None:
-        super().__init__(network.body, network.scale)
+        super().__init__(network.body, network.scale, network.kind)
         self.dtype = dtype
 
     def forward(self, states: Tensor) -> Tensor:
@@ -34,7 +34,8 @@ class BlockNetwork(QNetwork):
         last = torch.channels_last
 
         def bias(layer: nn.Module) -> Tensor:
-            return layer.bias.to(dtype)  # type: ignore[union-attr, operator]
+            assert isinstance(layer.bias, Tensor)
+            return layer.bias.to(dtype)
 
         x = functional.pixel_unshuffle(states, 4).to(dtype, memory_format=last)
         # The scale goes into the weights, which are fewer than the pixels.
@@ -57,9 +58,7 @@ def speed_up(learner: Learner, replay: Replay, compile_: bool = True) -> None:
     """Captures the learner's group of updates over this replay. The replay must hold rows; nothing is learned here."""
     if learner.device.type != "cuda":
         raise ValueError("capture needs a GPU")
-    if is_paper_network(learner.online):
-        learner.online = BlockNetwork(learner.online, torch.bfloat16)
-        learner.target = BlockNetwork(learner.target, torch.bfloat16)
+    learner.online, learner.target = quick(learner.online), quick(learner.target)
     if compile_:
         options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
         learner.prepare = torch.compile(learner.prepare, **options)  # type: ignore[method-assign]
@@ -69,9 +68,9 @@ def speed_up(learner: Learner, replay: Replay, compile_: bool = True) -> None:
     learner.captured = capture(learner, replay)
 
 
-def is_paper_network(network: QNetwork) -> bool:
-    shapes = [tuple(p.weight.shape) for p in network.body.modules() if isinstance(p, nn.Conv2d | nn.Linear)]
-    return shapes[:4] == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3), (512, 3136)]
+def quick(network: QNetwork) -> QNetwork:
+    """The paper's network in its faster form, over the same weights; any other as it is."""
+    return BlockNetwork(network, torch.bfloat16) if network.kind == "paper" else network
 
 
 def capture(learner: Learner, replay: Replay) -> Callable[[], None]:
@@ -81,7 +80,7 @@ def capture(learner: Learner, replay: Replay) -> Callable[[], None]:
     random_state = learner.generator.get_state()
     graph = torch.cuda.CUDAGraph()
     graph.register_generator_state(learner.generator)
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(WARM_UPS):

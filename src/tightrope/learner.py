@@ -6,6 +6,7 @@ Plain DQN is this code with no bounds: the window then has one state ahead and n
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -38,7 +39,7 @@ class Batch(NamedTuple):
     y_B: Tensor
     lower_B: Tensor  # L_max, R_j included; -inf where there is none
     upper_B: Tensor  # U_min; inf where there is none
-    by_return_B: Tensor  # R_j is the tightest lower bound
+    by_return_B: Tensor  # R_j is the tightest: above y and every L
 
 
 class RMSProp:
@@ -87,6 +88,9 @@ class Learner:
         )
         self.generator = torch.Generator(device).manual_seed(seed)
         self.updates = 0
+        # No larger than what one step of all environments makes due, and in step with the target network.
+        due = max(1, config.num_envs // config.update_every_steps)
+        self.group_size = math.gcd(config.target_every_updates, min(config.update_group, due))
         # Tensors, so that a captured update sees them change.
         self.lam = torch.tensor(config.lam, device=device)
         self.learning_rate = torch.tensor(config.learning_rate, device=device)
@@ -94,32 +98,32 @@ class Learner:
         self.telemetry = torch.zeros(len(TELEMETRY), dtype=torch.float64, device=device)
 
     def update(self, replay: Replay) -> None:
-        """`update_group` updates; the target network follows every `target_every_updates`."""
+        """`group_size` updates; the target network follows every `target_every_updates`."""
         if self.captured is not None:
             self.captured()
         else:
             self.group(replay)
-        self.updates += self.config.update_group
+        self.updates += self.group_size
         if self.updates % self.config.target_every_updates == 0:
             self.follow()
 
     def group(self, replay: Replay) -> None:
         """Updates that share one sampling and one pass of the target network, which does not change between them."""
         config = self.config
-        rows = config.batch_size * config.update_group
-        batch = self.prepare(replay, replay.draw(rows, self.reach, self.generator))
+        chances = replay.draw(config.batch_size * self.group_size, self.reach, self.generator)
+        batch = self.prepare(replay, chances)
         for part in zip(*(torch.split(column, config.batch_size) for column in batch), strict=True):
             self.learn(Batch(*part))
 
     @torch.no_grad()
     def follow(self) -> None:
         """The target network becomes the online one."""
-        torch._foreach_copy_(list(self.target.parameters()), list(self.online.parameters()))
+        torch._foreach_copy_(list(self.target.state_dict().values()), list(self.online.state_dict().values()))
 
     @torch.no_grad()
     def prepare(self, replay: Replay, chances: Chances) -> Batch:
         """Samples with their targets and bounds; nothing here depends on the online network."""
-        window = replay.sample(self.config.batch_size * self.config.update_group, self.reach, chances)
+        window = replay.sample(self.config.batch_size * self.group_size, self.reach, chances)
         return Batch(window.states, window.actions_B, *self.bounds(window))
 
     def learn(self, batch: Batch) -> None:
@@ -158,7 +162,7 @@ class Learner:
 
     @torch.no_grad()
     def bounds(self, window: Window) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """y, L_max, U_min, and where R_j is the tightest lower bound. Without bounds L is -inf and U is inf."""
+        """y, L_max, U_min, and where R_j is above y and every L. Without bounds L is -inf and U is inf."""
         config = self.config
         batch = len(window.actions_B)
         ahead = window.ahead_offsets_BA.shape[1]
@@ -179,7 +183,9 @@ class Learner:
         by_return_B = torch.zeros_like(window.ended_B)
         if config.bounds and config.use_return:
             returns_B = window.returns_B.nan_to_num(nan=-torch.inf)
-            by_return_B = (returns_B >= lower_B) & (returns_B > -torch.inf)
+            # By more than rounding: near an episode's end L, y and R are the same number, summed in another order.
+            others_B = torch.maximum(lower_B, y_B)
+            by_return_B = returns_B > others_B + 1e-4 * others_B.abs().clamp(min=1)
             lower_B = torch.maximum(lower_B, returns_B)
         upper_B = never_B
         if window.behind_offsets_BC.shape[1]:
@@ -187,7 +193,7 @@ class Learner:
             upper_B = upper_bounds(
                 window.rewards_BM, window.behind_exists_BC, window.behind_offsets_BC, taken_BC, config.gamma
             ).amin(1)
-        if config.bounds and not config.bounds_at_end:
+        if not config.bounds_at_end:
             # As the released program: an episode's last step has the target R_j, and no bounds.
             known_B = window.ended_B & ~window.returns_B.isnan()
             y_B = torch.where(known_B, window.returns_B, y_B)

@@ -8,6 +8,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from tightrope.errors import TightropeError
+from tightrope.games.base import GameInfo
+
 #: Builds the body of a network of the user's own: (shape of a state, number of actions) -> module.
 NetworkMaker = Callable[[tuple[int, ...], int], nn.Module]
 
@@ -15,10 +18,11 @@ NetworkMaker = Callable[[tuple[int, ...], int], nn.Module]
 class QNetwork(nn.Module):
     """Scales raw states to floats and hands them to a body that values the actions."""
 
-    def __init__(self, body: nn.Module, scale: float) -> None:
+    def __init__(self, body: nn.Module, scale: float, kind: str = "custom") -> None:
         super().__init__()
         self.body = body
         self.scale = scale
+        self.kind = kind  # one of BODIES, or a user's own
 
     def forward(self, states: Tensor) -> Tensor:
         # Images with their channels last: a third faster on a CPU, and what a GPU's convolutions want.
@@ -74,6 +78,18 @@ def mlp_body(shape: tuple[int, ...], num_actions: int) -> nn.Module:
 BODIES: dict[str, NetworkMaker] = {"paper": paper_body, "small": small_body, "mlp": mlp_body}
 
 
+def named_network(name: str, info: GameInfo) -> str:
+    """Which of our bodies a game gets; one that its states do not fit is refused."""
+    if name == "auto":
+        return info.network
+    image = len(info.state_shape) == 3
+    side = min(info.state_shape[1:], default=0)
+    fits = {"mlp": True, "small": image and side >= 3, "paper": image and side >= 36}
+    if not fits[name]:
+        raise TightropeError(f"network = {name!r}: needs larger images than {info.name}'s states {info.state_shape}")
+    return name
+
+
 def initialise(module: nn.Module, generator: torch.Generator, zero_head: bool) -> None:
     """The released program's start: weights uniform in +-sqrt(3 / fan-in), biases 0.1.
 
@@ -100,7 +116,7 @@ def build_network(
             torch.manual_seed(seed)
             network = QNetwork(kind(state_shape, num_actions), scale)
     else:
-        network = QNetwork(BODIES[kind](state_shape, num_actions), scale)
+        network = QNetwork(BODIES[kind](state_shape, num_actions), scale, kind)
         initialise(network, torch.Generator().manual_seed(seed), zero_head=kind != "paper")
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return network

@@ -123,7 +123,7 @@ class Replay:
 
     # ---------------------------------------------------------------------------------------------------- writing
 
-    def _put(self, array: np.ndarray) -> Tensor:
+    def _put(self, array: np.ndarray | Tensor) -> Tensor:
         return torch.as_tensor(array, device=self.device)
 
     def start(self, frames: np.ndarray) -> None:
@@ -141,7 +141,7 @@ class Replay:
         transition: np.ndarray,
         terminal: np.ndarray,
         cut: np.ndarray,
-        next_frames: np.ndarray,
+        next_frames: np.ndarray | Tensor,
         next_begins: np.ndarray,
         tails: np.ndarray,
     ) -> None:
@@ -244,6 +244,8 @@ class Replay:
 
         `chances` are needed only where bounds are drawn.
         """
+        if chances is None and (reach.lower_draws or reach.upper_draws):
+            raise ValueError("drawn bounds need chances")
         rows, stack = reach.rows, self.stack
         ahead, behind = rows, rows if reach.upper else 0
         # Columns: offsets -(behind + stack - 1) .. ahead. The first stack - 1 only complete stacks.

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import os
 import platform
 import subprocess
+import time
 import tomllib
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tightrope.checkpoint import Checkpoints, disk_error, write_bytes
 from tightrope.config import Config, describe
@@ -96,7 +98,12 @@ class Description:
 
         base = preset(self.preset).to_dict()
         changed = [f"--{n} {v}" for n, v in self.config.to_dict().items() if v != base[n]]
-        words = [f"tightrope train {self.game} --preset {self.preset} --seed {self.seed}", *changed]
+        if self.game == "custom" or self.network == "custom":
+            return "tightrope.train in Python, with the environment or network of your own"
+        words = [
+            f"tightrope train {self.game} --preset {self.preset} --seed {self.seed} --device {self.device}",
+            *changed,
+        ]
         return " ".join(words)
 
     @classmethod
@@ -130,7 +137,7 @@ class RunFolder:
         self.last = path / "checkpoints" / "last.safetensors"
         self._metrics = path / "metrics.jsonl"
         self._evaluations = path / "evaluations.csv"
-        self._events: Any = None
+        self._events: IO[bytes] | None = None
 
     def create(self, description: Description) -> None:
         if (self.path / "config.toml").exists():
@@ -155,33 +162,50 @@ class RunFolder:
     def log(self, frames: int, values: dict[str, Any]) -> None:
         """One line of metrics, and the same to TensorBoard."""
         self._append(self._metrics, json.dumps({"frames": frames} | values) + "\n")
-        events = self._writer(frames)
-        for name, value in values.items():
-            if isinstance(value, int | float) and events is not None:
-                events.add_scalar(name, value, frames)
+        self._scalars(frames, values)
 
     def log_evaluation(self, row: dict[str, Any]) -> None:
         text = io.StringIO()
         csv.DictWriter(text, EVALUATION_COLUMNS, lineterminator="\n").writerow(row)
         self._append(self._evaluations, text.getvalue())
-        events = self._writer(row["frames"])
-        if events is not None:
-            events.add_scalar("evaluation/score", row["score"], row["frames"])
+        self._scalars(row["frames"], {"evaluation/score": row["score"]})
 
-    def _writer(self, frames: int) -> Any:
-        """TensorBoard's writer, opened at the first use; False where TensorBoard is not installed."""
-        if self._events is None:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-
-                self._events = SummaryWriter(str(self.path / "tensorboard"), purge_step=frames)
-            except ImportError:
-                self._events = False
-        return self._events or None
+    def _scalars(self, frames: int, values: dict[str, Any]) -> None:
+        """To TensorBoard, where it is installed. Written here and now: its own writer does so in a thread, which dies
+        alone when the disk is full."""
+        try:
+            from tensorboard.compat.proto.event_pb2 import Event
+            from tensorboard.compat.proto.summary_pb2 import Summary
+            from tensorboard.summary.writer.record_writer import RecordWriter
+        except ImportError:
+            return
+        numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+        summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in numbers.items()])
+        try:
+            if self._events is None:
+                folder = self.path / "tensorboard"
+                folder.mkdir(exist_ok=True)
+                self._events = open(folder / f"events.out.tfevents.{time.time_ns()}", "wb")  # noqa: SIM115
+                RecordWriter(self._events).write(
+                    Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString()
+                )
+            event = Event(wall_time=time.time(), step=frames, summary=summary)
+            RecordWriter(self._events).write(event.SerializeToString())
+            self._events.flush()
+        except OSError as problem:
+            raise disk_error(self.path / "tensorboard", problem) from None
 
     def lengths(self) -> dict[str, int]:
-        """How long the records are, for a checkpoint to remember."""
-        return {path.name: path.stat().st_size for path in (self._metrics, self._evaluations)}
+        """How long the records are, for a checkpoint to remember; they are on the disk before it is."""
+        found = {}
+        for path in (self._metrics, self._evaluations):
+            try:
+                with open(path, "rb") as file:
+                    os.fsync(file.fileno())
+                    found[path.name] = os.fstat(file.fileno()).st_size
+            except OSError as problem:
+                raise disk_error(path, problem) from None
+        return found
 
     def cut_back(self, lengths: dict[str, int]) -> None:
         """Forgets the lines written after a checkpoint: the resumed run writes them again."""
@@ -189,7 +213,10 @@ class RunFolder:
             length = lengths[path.name]
             if not path.exists() or path.stat().st_size < length:
                 raise TightropeError(f"{path} is shorter than its checkpoint says: lines were lost")
-            os.truncate(path, length)
+            try:
+                os.truncate(path, length)
+            except OSError as problem:
+                raise disk_error(path, problem) from None
 
     def metrics(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._metrics.read_text("utf-8").splitlines()]
@@ -199,6 +226,7 @@ class RunFolder:
             return list(csv.DictReader(file))
 
     def close(self) -> None:
-        if self._events:
-            self._events.close()
+        if self._events is not None:
+            with contextlib.suppress(OSError):  # the disk is full: whoever wrote last has said so
+                self._events.close()
         self._events = None

@@ -18,10 +18,10 @@ from tightrope.agent import Agent, AgentFacts
 from tightrope.checkpoint import arrays_to_tensors, tensors_to_arrays
 from tightrope.config import Config
 from tightrope.errors import TightropeError
-from tightrope.evaluation import evaluate, protocol
+from tightrope.evaluation import Evaluator, training_protocol
 from tightrope.games import EnvMaker, GameOptions, Step, make_game
 from tightrope.learner import Learner
-from tightrope.network import NetworkMaker, build_network
+from tightrope.network import NetworkMaker, build_network, named_network
 from tightrope.replay import Replay, check_memory, needed_bytes
 from tightrope.run import Description, RunFolder
 from tightrope.scores import normalised
@@ -81,6 +81,8 @@ class Trainer:
                 f"skip_start_rows = {config.skip_start_rows}: at most {info.stack - 1} for {info.name}, whose states "
                 f"are {info.stack} frames"
             )
+        if network is None:
+            named_network(config.network, info)
         self.report(check_memory(needed_bytes(config.replay_rows, info.frame_shape, info.frame_dtype), self.device))
         self.replay = Replay(
             config.replay_rows,
@@ -92,10 +94,14 @@ class Trainer:
             config.gamma,
             self.device,
         )
-        kind = network or (info.network if config.network == "auto" else config.network)
-        body = build_network(kind, info.state_shape, info.num_actions, info.scale, seed_for(seed, NETWORK))
-        self.learner = Learner(body, config, self.device, seed_for(seed, LEARNER))
-        self.actor = Actor(self.learner.online, config.num_envs, info, self.device, seed_for(seed, ACTOR))
+        kind = network or named_network(config.network, info)
+        built = build_network(kind, info.state_shape, info.num_actions, info.scale, seed_for(seed, NETWORK))
+        self.learner = Learner(built, config, self.device, seed_for(seed, LEARNER))
+        self.network = self.learner.online  # the plain network; a faster form of it shares its weights
+        self.actor = Actor(self.network, config.num_envs, info, self.device, seed_for(seed, ACTOR))
+        self.evaluator: Evaluator | None = None
+        # Alone, an environment plays the textbook loop.
+        self.overlap = config.overlap and config.num_envs > 1
 
         self.steps = 0
         self.started_at: int | None = None  # steps at which learning started
@@ -119,6 +125,11 @@ class Trainer:
         return self.steps * self.game.info.frames_per_step
 
     @property
+    def epsilon(self) -> float:
+        since = 0 if self.started_at is None else self.steps - self.started_at
+        return epsilon_at(since, self.config)
+
+    @property
     def seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self._sat_down
 
@@ -134,35 +145,49 @@ class Trainer:
         with threads(None if self.game.info.network == "paper" else 1):
             while self.frames < config.frames and not self._stop:
                 self.step()
-                self.learn()
                 if self.crossed(config.log_frames):
                     yield self.log()
-                if self.crossed(config.epoch_frames):
-                    self.end_epoch()
+                self.end_epoch()
                 if self.crossed(config.checkpoint_frames):
                     self.save()
+            if not self._stop:
+                self.learn()  # what the last step made due
+                self.end_epoch()
             self.save()
 
     def step(self) -> None:
-        """One action in every environment, and what came of it into the replay."""
-        config = self.config
-        epsilon = config.epsilon_start if self.started_at is None else epsilon_at(self.steps - self.started_at, config)
-        always_random = self.life_steps < config.random_start_steps if config.random_start_steps else None
-        actions = self.actor.act(epsilon, always_random)
+        """One action in every environment, what came of it into the replay, and the updates that are due.
+
+        With `overlap` the updates run while the games play: then an action is chosen before the updates that the step
+        before it made due, not after them.
+        """
+        actions = self.act()
         self.game.send(actions)
-        step = self.game.receive()
+        if self.overlap:
+            self.learn()
+        self.observe(actions, self.game.receive())
+        if not self.overlap:
+            self.learn()
+
+    def act(self) -> np.ndarray:
+        random_steps = self.config.random_start_steps
+        return self.actor.act(self.epsilon, self.life_steps < random_steps if random_steps else None)
+
+    def observe(self, actions: np.ndarray, step: Step) -> None:
+        config = self.config
         self._steps_before = self.steps
         self.steps += int(step.transition.sum())
         if config.cut_at_epoch and self.crossed(config.epoch_frames):
             step.cut |= step.transition & ~step.terminal
             self.game.cut_off()
-        self.store(actions, step)
-        self.actor.observe(step.frames, step.begins)
+        frames = torch.as_tensor(step.frames, device=self.device)
+        self.store(actions, step, frames)
+        self.actor.observe(frames, step.begins)
         self.life_steps = np.where(step.begins, 0, self.life_steps + step.transition)
         self.recent_scores.extend(step.scores[step.game_over].tolist())
         self.games += int(step.game_over.sum())
 
-    def store(self, actions: np.ndarray, step: Step) -> None:
+    def store(self, actions: np.ndarray, step: Step, frames: torch.Tensor) -> None:
         config = self.config
         rewards = step.rewards
         if config.clip_rewards and self.game.info.rom is not None:
@@ -176,7 +201,7 @@ class Trainer:
             elif config.cut_return == "mean_q":
                 tails[cut] = self.actor.mean_values()[cut]
                 terminal, cut = terminal | cut, np.zeros_like(cut)
-        self.replay.append(actions, rewards, step.transition, terminal, cut, step.frames, step.begins, tails)
+        self.replay.append(actions, rewards, step.transition, terminal, cut, frames, step.begins, tails)
 
     def learn(self) -> None:
         """The updates that the steps so far call for."""
@@ -186,9 +211,20 @@ class Trainer:
             if played < max(1, config.learn_start_steps):
                 return
             self.started_at = self.steps
+        if config.fast and self.device.type == "cuda" and self.learner.captured is None:
+            self.speed_up()
         due = updates_due(self.steps - self.started_at, config)
-        while self.learner.updates + config.update_group <= due:
+        while self.learner.updates + self.learner.group_size <= due:
             self.learner.update(self.replay)
+
+    def speed_up(self) -> None:
+        """From here on the same updates as a captured graph (fast.py)."""
+        from tightrope import fast
+
+        began = time.monotonic()
+        fast.speed_up(self.learner, self.replay)
+        self.actor.network = fast.quick(self.network)
+        self.report(f"update compiled and captured in {time.monotonic() - began:.0f} s")
 
     def crossed(self, frames: int) -> bool:
         """Whether the newest step passed a multiple of so many frames."""
@@ -203,12 +239,11 @@ class Trainer:
         seconds = self.seconds
         self._last_log = (self.frames, seconds)
         score = float(np.mean(self.recent_scores)) if self.recent_scores else None
-        since = None if self.started_at is None else self.steps - self.started_at
         values: dict[str, Any] = {
             "score": score,
             "normalised_pct": normalised(self.game.info.rom, score) if score is not None else None,
             "games": self.games,
-            "epsilon": self.config.epsilon_start if since is None else epsilon_at(since, self.config),
+            "epsilon": self.epsilon,
             "updates": self.learner.updates,
             "start_value": self.actor.read_start_value(),
             **self.learner.read_telemetry(),
@@ -219,20 +254,21 @@ class Trainer:
         return {"frames": self.frames} | values
 
     def end_epoch(self) -> None:
-        before, self.epochs = self.epochs, self.frames // self.config.epoch_frames
+        """Evaluates if an epoch has ended since the last time. A signal stops it; a resumed run does it again."""
+        epochs = self.frames // self.config.epoch_frames
         every = self.config.eval_every_epochs
-        if every == 0 or self.epochs // every == before // every:
+        if every == 0 or epochs // every == self.epochs // every:
+            self.epochs = epochs
             return
         began = time.monotonic()
-        how = protocol("paper", self.config, self.game.info.name)
-        result = evaluate(
-            self.learner.online,
-            self.game.info.name,
-            how,
-            seed_for(self.description.seed, EVALUATION, self.epochs),
-            self.device,
-            self.env,
-        )
+        if self.evaluator is None:
+            how = training_protocol(self.config, self.game.info.name)
+            self.evaluator = Evaluator(self.game.info.name, how, self.device, self.env)
+        seed = seed_for(self.description.seed, EVALUATION, epochs)
+        result = self.evaluator.play(self.actor.network, seed, lambda: self._stop)
+        if result is None:
+            return
+        self.epochs = epochs
         self.last_score = result.mean
         self.folder.log_evaluation(
             {
@@ -263,7 +299,7 @@ class Trainer:
             network=self.description.network,
             config=self.config.to_dict(),
         )
-        return Agent(self.learner.online, self.game.info, facts, self.device, self.env)
+        return Agent(self.network, self.game.info, facts, self.device, self.env)
 
     # -------------------------------------------------------------------------------------------- saving and resuming
 
@@ -314,20 +350,25 @@ class Trainer:
             self.folder.clear_records()
             self.start()
             return
+        newest = saved[-1]
         try:
-            tensors, facts = self.folder.checkpoints.load(saved[-1], self.replay if self.config.save_replay else None)
+            tensors, facts = self.folder.checkpoints.read(newest)
+            if facts["game"] != self.game.info.name or facts["seed"] != self.description.seed:
+                raise TightropeError(f"{newest} belongs to another run: {facts['game']}, seed {facts['seed']}")
+            if facts["config"] != self.config.to_dict():
+                raise TightropeError(
+                    f"{newest} belongs to a run with other numbers than {self.folder.path}/config.toml"
+                )
+            self.folder.checkpoints.fill(self.replay, newest, tensors, facts)
+            self._restore(tensors, facts)
+        except (KeyError, RuntimeError, ValueError, TypeError) as problem:
+            raise TightropeError(f"{newest} does not fit this run: {problem}") from None
         except TightropeError as problem:
             if len(saved) < 2:
                 raise
             raise TightropeError(
-                f"{problem}. The checkpoint before it is {saved[-2].name}: remove {saved[-1].name} to resume from there"
+                f"{problem}. The checkpoint before it is {saved[-2].name}: remove {newest.name} to resume from there"
             ) from None
-        if facts["game"] != self.game.info.name or facts["seed"] != self.description.seed:
-            raise TightropeError(f"{saved[-1]} belongs to another run: {facts['game']}, seed {facts['seed']}")
-        try:
-            self._restore(tensors, facts)
-        except (KeyError, RuntimeError) as problem:
-            raise TightropeError(f"{saved[-1]} does not fit this run: {problem}") from None
 
     def _restore(self, tensors: dict[str, torch.Tensor], facts: dict[str, Any]) -> None:
         learner, actor = self.learner, self.actor
@@ -340,8 +381,13 @@ class Trainer:
         for i in range(len(learner.optimiser.mean)):
             learner.optimiser.mean[i].copy_(tensors[f"rms_mean.{i}"])
             learner.optimiser.square[i].copy_(tensors[f"rms_square.{i}"])
-        learner.generator.set_state(tensors["random.learner"])
-        actor.generator.set_state(tensors["random.actor"])
+        for name, generator in (("learner", learner.generator), ("actor", actor.generator)):
+            state = tensors[f"random.{name}"]
+            if len(state) == len(generator.get_state()):
+                generator.set_state(state)
+            else:  # a GPU's generator has another kind of state than a CPU's
+                generator.manual_seed(seed_for(self.description.seed, LEARNER, int(facts["steps"])))
+                self.report(f"resumed on another device: the {name}'s random numbers are not those of the unbroken run")
         learner.telemetry.copy_(tensors["telemetry"])
         actor.start_values.copy_(tensors["start_values"])
         actor.frames = tensors["actor.frames"].to(self.device)
@@ -358,6 +404,12 @@ class Trainer:
         self._sat_down = time.monotonic()
         self._last_log = (int(facts["last_log_frames"]), self.seconds_before)
         self.folder.cut_back(facts["records"])
+
+    def close(self) -> None:
+        self.folder.close()
+        self.game.close()
+        if self.evaluator is not None:
+            self.evaluator.close()
 
     @contextmanager
     def stopping_on_signals(self) -> Iterator[None]:
@@ -399,7 +451,7 @@ def pick_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cuda" and not torch.cuda.is_available():
-        raise TightropeError("device = 'cuda': PyTorch sees no CUDA GPU here; use --device cpu or auto")
+        raise TightropeError("device = 'cuda': PyTorch sees no CUDA GPU here; use --device cpu")
     if name not in ("cpu", "cuda"):
         raise TightropeError(f"device = {name!r}: must be auto, cpu or cuda")
     return torch.device(name)

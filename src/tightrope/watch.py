@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +24,8 @@ PICTURES_PER_SECOND = 15  # Atari's 60 frames a second, 4 to a step
 
 def pictures(agent: Agent, seed: int) -> Iterator[tuple[np.ndarray, float]]:
     """One game under the paper's protocol: each picture with the score so far."""
-    from dataclasses import replace
-
     plan = protocol("paper", Config(**agent.facts.config), agent.facts.game)
-    game = make_game(agent.facts.game, 1, seed, replace(plan.options, render=True), agent._env)
+    game = make_game(agent.facts.game, 1, seed, replace(plan.options, render=True), agent.env)
     actor = Actor(agent.network, 1, agent.info, agent.device, seed)
     try:
         actor.observe(game.reset(), np.ones(1, dtype=bool))
@@ -42,7 +42,9 @@ def pictures(agent: Agent, seed: int) -> Iterator[tuple[np.ndarray, float]]:
 
 
 def watch(agent: Agent, seed: int = 0, video: Path | None = None) -> str:
-    """Shows one game; returns a sentence on it."""
+    """Shows one game; returns a sentence on it. Without a terminal it goes to watch.gif."""
+    if seed < 0:
+        raise TightropeError(f"seed = {seed}: must be a whole number of at least 0")
     if video is None and not sys.stdout.isatty():
         video = Path("watch.gif")
     score = 0.0
@@ -54,10 +56,16 @@ def watch(agent: Agent, seed: int = 0, video: Path | None = None) -> str:
         return f"score {score:g}"
     if video.suffix not in (".mp4", ".gif"):
         raise TightropeError(f"video = {str(video)!r}: must end in .mp4 or .gif")
-    played = list(pictures(agent, seed))
-    frames, score = [enlarged(picture) for picture, _ in played], played[-1][1]
-    write_video(video, frames)
-    return f"{video}: {len(frames)} pictures, score {score:g}"
+    shown = 0
+
+    def frames() -> Iterator[np.ndarray]:
+        nonlocal shown, score
+        for picture, so_far in pictures(agent, seed):
+            shown, score = shown + 1, so_far
+            yield enlarged(picture)
+
+    write_video(video, frames())
+    return f"{video}: {shown} pictures, score {score:g}"
 
 
 def enlarged(picture: np.ndarray) -> np.ndarray:
@@ -67,21 +75,24 @@ def enlarged(picture: np.ndarray) -> np.ndarray:
     return large[: large.shape[0] // 2 * 2, : large.shape[1] // 2 * 2]
 
 
-def write_video(path: Path, frames: list[np.ndarray]) -> None:
+def write_video(path: Path, frames: Iterator[np.ndarray]) -> None:
+    """Picture by picture, so that a long game needs no memory."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".gif":
             from PIL import Image
 
-            images = [Image.fromarray(frame).quantize(64) for frame in frames]
-            images[0].save(path, save_all=True, append_images=images[1:], duration=1000 // PICTURES_PER_SECOND, loop=0)
+            images = (Image.fromarray(frame).quantize(64) for frame in frames)
+            first = next(images)
+            first.save(path, save_all=True, append_images=images, duration=1000 // PICTURES_PER_SECOND, loop=0)
             return
         import imageio_ffmpeg
 
-        height, width = frames[0].shape[:2]
+        first_frame = next(frames)
+        height, width = first_frame.shape[:2]
         writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=PICTURES_PER_SECOND, macro_block_size=2)
         writer.send(None)
-        for frame in frames:
+        for frame in chain([first_frame], frames):
             writer.send(np.ascontiguousarray(frame))
         writer.close()
     except OSError as problem:

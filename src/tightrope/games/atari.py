@@ -55,7 +55,6 @@ class AtariGame(Game):
         self.rom = rom
         self.num_envs = num_envs
         self.options = options
-        self._log = ActionLog(num_envs, seed)
         # The emulators are built when the game starts: what the others must know needs one of them only.
         self._env: Any = None
         self._painter: Any = None
@@ -72,6 +71,11 @@ class AtariGame(Game):
             observation_space=Box(0, 255, (4, SIDE, SIDE), np.uint8),
             rom=rom,
         )
+        self.seed(seed)
+
+    def seed(self, seed: int) -> None:
+        num_envs = self.num_envs
+        self._log = ActionLog(num_envs, seed)
         self._lives = np.zeros(num_envs, dtype=np.int64)
         self._scores = np.zeros(num_envs, dtype=np.float64)
         self._game_frames = np.zeros(num_envs, dtype=np.int64)
@@ -105,8 +109,9 @@ class AtariGame(Game):
         )
 
     def _build(self) -> None:
-        self._env = self._make(self.num_envs)
-        self._painter = self._make(self.num_envs, colour=True) if self.options.render else None
+        if self._env is None:
+            self._env = self._make(self.num_envs)
+            self._painter = self._make(self.num_envs, colour=True) if self.options.render else None
 
     def reset(self) -> np.ndarray:
         self._build()

@@ -69,8 +69,12 @@ class Game(ABC):
     num_envs: int
 
     @abstractmethod
+    def seed(self, seed: int) -> None:
+        """What the next `reset` starts from: the same seed, the same games."""
+
+    @abstractmethod
     def reset(self) -> np.ndarray:
-        """Starts all games; their first frames."""
+        """Starts all games anew; their first frames."""
 
     @abstractmethod
     def send(self, actions: np.ndarray) -> None:

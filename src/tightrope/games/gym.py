@@ -94,8 +94,8 @@ class GymGame(Game):
         self._make = make
         self.num_envs = num_envs
         self.options = options
-        self._log = ActionLog(num_envs, seed)
         self._envs = [make() for _ in range(num_envs)]
+        self._used = [False] * num_envs
         actions = self._envs[0].action_space
         if not isinstance(actions, Discrete):
             raise TightropeError(f"{name} has actions {actions}: only discrete actions are supported")
@@ -113,6 +113,11 @@ class GymGame(Game):
             network=seen.kind,
             observation_space=seen.given_space,
         )
+        self.seed(seed)
+
+    def seed(self, seed: int) -> None:
+        num_envs = self.num_envs
+        self._log = ActionLog(num_envs, seed)
         self._scores = np.zeros(num_envs, dtype=np.float64)
         self._game_frames = np.zeros(num_envs, dtype=np.int64)
         self._resetting = np.zeros(num_envs, dtype=bool)  # the next step is a reset
@@ -121,9 +126,10 @@ class GymGame(Game):
     def _start(self, env: int) -> np.ndarray:
         """A new game; after a long log in an environment built and seeded anew."""
         if self._log.lengths[env] > RESEED_STEPS or self._log.seedings[env] == 0:
-            if self._log.seedings[env] > 0:
+            if self._used[env]:
                 self._envs[env].close()
                 self._envs[env] = self._make()
+            self._used[env] = True
             observation, _ = self._envs[env].reset(seed=self._log.reseed(env))
         else:
             observation, _ = self._envs[env].reset()
@@ -184,6 +190,7 @@ class GymGame(Game):
         self._game_frames = saved["game_frames"].astype(np.int64)
         self._resetting = saved["resetting"].astype(bool)
         for env in range(self.num_envs):
+            self._used[env] = True
             self._envs[env].reset(seed=self._log.seed_of(env))
             for told in self._log.told(env).tolist():
                 if told < 0:

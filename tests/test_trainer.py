@@ -1,0 +1,122 @@
+"""The loop on real games: what is stored, what is seen, what is scored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tightrope.config import preset
+from tightrope.replay import BEGIN, TERMINAL, TRANSITION, Reach
+from tightrope.run import Description, RunFolder
+from tightrope.trainer import Trainer
+
+ATARI = {"num_envs": 4, "replay_rows": 4000, "learn_start_steps": 3900, "eval_every_epochs": 0, "max_game_frames": 0}
+
+
+def made(tmp_path: Path, game: str, name: str = "paper", **fields: Any) -> Trainer:
+    description = Description(game, name, 1, "cpu", preset(name).replace(**ATARI | fields))
+    trainer = Trainer(description, RunFolder(tmp_path / "run"))
+    trainer.folder.create(description)
+    trainer.start()
+    return trainer
+
+
+def test_learning_rewards_are_clipped_and_scores_are_not(tmp_path: Path) -> None:
+    """Ms. Pac-Man pays 10 and more for every dot."""
+    trainer = made(tmp_path, "ms_pacman", max_game_frames=1200)
+    for _ in range(330):
+        trainer.step()
+    assert set(trainer.replay.rewards.unique().tolist()) == {0.0, 1.0}
+    assert min(trainer.recent_scores) >= 30
+    unclipped = made(tmp_path / "b", "ms_pacman", clip_rewards=False)
+    for _ in range(100):
+        unclipped.step()
+    assert unclipped.replay.rewards.max() >= 10
+
+
+def test_actor_and_sampler_see_the_same_states_across_lives_and_games(tmp_path: Path) -> None:
+    """Breakout under random play loses its five lives every 200 steps or so."""
+    trainer = made(tmp_path, "breakout")
+    seen = {0: trainer.actor.states.clone()}
+    for time in range(1, 320):
+        trainer.step()
+        seen[time] = trainer.actor.states.clone()
+    replay = trainer.replay
+    times, envs = map(torch.tensor, zip(*[(t, e) for t in range(319) for e in range(4)], strict=True))
+    flags = replay.flags[times, envs]
+    assert ((flags & TERMINAL) > 0).sum() > 20
+    assert ((flags & BEGIN) > 0).sum() > 20
+    valid = replay.valid_centres(times, envs, Reach())
+    assert torch.equal(valid, (flags & TRANSITION) > 0), "every transition and no reset row may be a sample"
+    assert 3 < (~valid).sum() < 40
+    window = replay.window(times[valid], envs[valid], Reach())
+    expected = torch.stack([seen[t][e] for t, e in zip(times[valid].tolist(), envs[valid].tolist(), strict=True)])
+    assert torch.equal(window.states, expected)
+    drawn = replay.sample(512, Reach(), replay.draw(512, Reach(), torch.Generator().manual_seed(0)))
+    assert ((replay.flags[drawn.times_B, drawn.envs_B] & TRANSITION) > 0).all()
+
+
+def test_each_environment_tosses_its_own_coin(tmp_path: Path) -> None:
+    trainer = made(tmp_path, "breakout", num_envs=64)
+    tosses = np.array([trainer.actor.act(0.5) for _ in range(200)])  # [time, environment]
+    best = trainer.actor.network(trainer.actor.states).argmax(1).numpy()
+    # With 4 actions half the tosses explore, and three quarters of those away from the best.
+    away = (tosses != best).mean(0)
+    assert away.mean() == pytest.approx(0.375, abs=0.02)
+    agreement = np.corrcoef((tosses != best).T)
+    assert abs(agreement[~np.eye(64, dtype=bool)].mean()) < 0.02
+
+
+def test_the_first_actions_of_a_life_are_random_where_asked(tmp_path: Path) -> None:
+    trainer = made(tmp_path, "breakout", "released", num_envs=16, epsilon_start=0.0, epsilon_end=0.0)
+    with torch.no_grad():  # a network that always prefers the last action
+        list(trainer.network.parameters())[-1][:] = torch.tensor([0.0, 0.0, 0.0, 1e6])
+    first, later = [], []
+    for _ in range(150):
+        fresh = trainer.life_steps < 4
+        actions = trainer.act()
+        first += actions[fresh].tolist()
+        later += actions[~fresh].tolist()
+        trainer.game.send(actions)
+        trainer.observe(actions, trainer.game.receive())
+    assert set(later) == {3}
+    counts = np.bincount(first, minlength=4)
+    assert (counts > 0.15 * len(first)).all()
+
+
+def test_an_epochs_end_cuts_the_games_and_closes_returns_with_the_mean_value(tmp_path: Path) -> None:
+    trainer = made(tmp_path, "pong", "released", num_envs=2, epoch_frames=80, life_noops=0)
+    gamma = trainer.config.gamma
+    for _ in range(10):
+        last_states = trainer.actor.states.clone()
+        trainer.step()
+    # 10 steps of 2 environments are 80 frames: the tenth row of each was cut, and stored as terminal.
+    replay = trainer.replay
+    assert ((replay.flags[9] & TERMINAL) > 0).all()
+    with torch.no_grad():
+        mean = trainer.network(last_states).mean(1)
+    torch.testing.assert_close(replay.returns[9], replay.rewards[9] + gamma * mean, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(replay.returns[8], replay.rewards[8] + gamma * replay.returns[9], rtol=1e-4, atol=1e-5)
+    trainer.step()
+    assert (replay.flags[10] == 0).all(), "the row after a cut is a reset"
+    assert (replay.flags[11] == BEGIN).all()
+    assert replay.finished_rows == 20
+
+
+def test_released_learning_waits_for_finished_rows(tmp_path: Path) -> None:
+    trainer = made(tmp_path, "breakout", "released", learn_start_steps=100, batch_size=4)
+    finished = [0]
+    while trainer.started_at is None:
+        trainer.step()
+        finished.append(trainer.replay.finished_rows)
+    # Learning overlaps with playing, so it started with what was there before the last step.
+    assert finished[-3] < 100 <= finished[-2]
+    assert trainer.started_at > 100
+    reach = trainer.learner.reach
+    chances = trainer.replay.draw(64, reach, torch.Generator().manual_seed(0))
+    times, envs = trainer.replay.centres(chances.centres, 64, reach)
+    assert (~trainer.replay.returns[times, envs].isnan()).all()
