@@ -4,13 +4,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format maze-study bundle clean
+.PHONY: demo test test-gpu lint format maze-study bundle clean
 
 demo: $(VENV)/ready
 	$(BIN)/tightrope demo
 
 test: $(VENV)/ready lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# What needs a GPU, with the Python that has PyTorch for it: make test-gpu PYTHON=python3, PYTHONPATH=bundle where offline.
+test-gpu:
+	PYTHONPATH=src:$(PYTHONPATH) $(PYTHON) -m pytest -m gpu tests/test_fast.py
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -28,7 +32,7 @@ maze-study: $(VENV)/ready
 # Everything a GPU machine without internet needs beside PyTorch, NumPy and safetensors, unpacked into bundle/.
 BUNDLE_PYTHON ?= 3.12
 BUNDLE_WHEELS := ale-py gymnasium cloudpickle farama-notifications typing-extensions tyro docstring-parser typeguard \
-	rich markdown-it-py mdurl pygments psutil
+	rich markdown-it-py mdurl pygments psutil pytest pluggy iniconfig packaging pytest-timeout
 bundle: $(VENV)/ready
 	rm -rf bundle
 	$(BIN)/python -m pip download --quiet --no-deps --only-binary=:all: --python-version $(BUNDLE_PYTHON) \

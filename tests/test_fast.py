@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import pytest
 import torch
 
-from tightrope.fast import BlockNetwork, quick
+from tightrope.config import preset
+from tightrope.fast import BlockNetwork, quick, speed_up
+from tightrope.learner import Learner
 from tightrope.network import build_network
+from tightrope.replay import Replay
+
+needs_gpu = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="no CUDA GPU here; make test-gpu where there is one"
+)
+
+
+def gpu(test: Any) -> Any:
+    return pytest.mark.gpu(needs_gpu(test))
 
 
 def test_the_block_network_is_the_papers() -> None:
@@ -31,3 +46,90 @@ def test_bfloat16_is_close() -> None:
     states = torch.randint(0, 256, (8, 4, 84, 84), dtype=torch.uint8)
     with torch.no_grad():
         torch.testing.assert_close(BlockNetwork(plain, torch.bfloat16)(states), plain(states), rtol=0.05, atol=0.02)
+
+
+# ------------------------------------------------------------------------------------------------------ on a GPU
+
+
+def made(**fields: Any) -> tuple[Learner, Replay]:
+    """A learner and a replay with made-up experience in it, both on the GPU."""
+    device = torch.device("cuda")
+    config = preset("paper").replace(replay_rows=20_000, learn_start_steps=1000, num_envs=16, **fields)
+    replay = Replay(20_000, 16, (1, 84, 84), np.dtype(np.uint8), 4, 6, config.gamma, device)
+    rng = np.random.default_rng(0)
+    frames = lambda: rng.integers(0, 256, (16, 1, 84, 84), dtype=np.uint8)  # noqa: E731
+    replay.start(frames())
+    ends = np.zeros(16, dtype=bool)
+    for _ in range(300):
+        ends = rng.random(16) < 0.03
+        replay.append(rng.integers(0, 6, 16), (rng.random(16) < 0.1).astype(float), np.ones(16, dtype=bool), ends,
+                      np.zeros(16, dtype=bool), frames(), ends, np.zeros(16))  # fmt: skip
+    learner = Learner(build_network("paper", (4, 84, 84), 6, 1 / 255, 3), config, device, seed=1)
+    return learner, replay
+
+
+@gpu
+def test_the_captured_update_equals_the_plain_one() -> None:
+    """From the same state, the same random numbers: a call of the graph against the same groups, eager and float32."""
+    plain, replay = made(fast=True)
+    fast, _ = made(fast=True)
+    speed_up(fast, replay)
+    calls = 3
+    for _ in range(calls):
+        fast.update(replay)
+        for _ in range(fast.at_once // plain.at_once):
+            plain.update(replay)
+    assert fast.updates == plain.updates > 0
+    start = build_network("paper", (4, 84, 84), 6, 1 / 255, 3)
+    for initial, a, b in zip(start.parameters(), plain.online.parameters(), fast.online.parameters(), strict=True):
+        moved = (a.cpu() - initial).norm()
+        # bfloat16 has 8 bits: the way travelled agrees within a few percent.
+        assert (a - b).norm().cpu() < 0.1 * moved + 1e-6
+    expected, found = plain.read_telemetry(), fast.read_telemetry()
+    for name in expected:
+        assert found[name] == pytest.approx(expected[name], rel=0.05, abs=0.02), name
+
+
+@gpu
+def test_samples_differ_from_replay_to_replay_of_the_graph() -> None:
+    fast, replay = made(fast=True, learning_rate=0.0)
+    speed_up(fast, replay)
+    seen = []
+    for _ in range(5):
+        fast.update(replay)
+        seen.append(fast.read_telemetry()["q"])
+    assert len(set(seen)) == 5, "with frozen weights only the samples can differ"
+
+
+@gpu
+def test_numbers_really_change_inside_the_graph() -> None:
+    fast, replay = made(fast=True)
+    speed_up(fast, replay)
+    weights = [p.detach().clone() for p in fast.online.parameters()]
+    fast.learning_rate.fill_(0.0)
+    fast.update(replay)
+    assert all(torch.equal(a, b) for a, b in zip(weights, fast.online.parameters(), strict=True))
+    fast.learning_rate.fill_(0.00025)
+    fast.update(replay)
+    assert not torch.equal(weights[0], next(iter(fast.online.parameters())))
+    # lambda: with an enormous one the error towards the tightened target differs from the one without.
+    losses = []
+    fast.learning_rate.fill_(0.0)
+    for lam in (0.0, 1e6):
+        fast.lam.fill_(lam)
+        fast.generator.manual_seed(5)
+        fast.read_telemetry()
+        fast.update(replay)
+        losses.append(fast.read_telemetry()["loss"])
+    assert losses[0] != losses[1]
+
+
+@gpu
+def test_capturing_learns_nothing() -> None:
+    fast, replay = made(fast=True)
+    weights = [p.detach().clone() for p in fast.online.parameters()]
+    state = fast.generator.get_state()
+    speed_up(fast, replay)
+    assert all(torch.equal(a, b) for a, b in zip(weights, fast.online.parameters(), strict=True))
+    assert torch.equal(state, fast.generator.get_state())
+    assert fast.read_telemetry() == {}

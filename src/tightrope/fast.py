@@ -1,6 +1,7 @@
-"""The same update, faster: on a GPU compiled and captured as one CUDA graph. learner.py is the algorithm; this is not.
+"""The same updates, faster: on a GPU compiled and captured as one CUDA graph. learner.py is the algorithm; this is not.
 
-What is captured is `Learner.group` itself. What is compiled are its pure parts. The one thing written twice is the
+What is captured are `Learner`'s own functions, several groups at once: while one group learns, the next is sampled and
+valued by the target network beside it, for neither depends on the other. What is compiled are the pure parts. The one thing written twice is the
 network's arithmetic: the first two convolutions as blocks of pixels made channels and 2x2 convolutions, in bfloat16,
 the weights staying float32 and in their own order (tests show both to agree with the plain network).
 """
@@ -65,7 +66,11 @@ def speed_up(learner: Learner, replay: Replay, compile_: bool = True) -> None:
         learner.pull = torch.compile(learner.pull, **options)  # type: ignore[method-assign]
         learner.online.forward = torch.compile(learner.online.forward, **options)  # type: ignore[method-assign]
         learner.optimiser.step = torch.compile(learner.optimiser.step, **options)  # type: ignore[method-assign]
-    learner.captured = capture(learner, replay)
+    # As many groups as one step of all environments makes due, in step with the target network.
+    groups = learner.config.target_every_updates // learner.group_size
+    fitting = max(n for n in range(1, groups + 1) if groups % n == 0 and n * learner.group_size <= learner.due_at_once)
+    learner.captured = capture(learner, replay, fitting)
+    learner.at_once = fitting * learner.group_size
 
 
 def quick(network: QNetwork) -> QNetwork:
@@ -73,21 +78,31 @@ def quick(network: QNetwork) -> QNetwork:
     return BlockNetwork(network, torch.bfloat16) if network.kind == "paper" else network
 
 
-def capture(learner: Learner, replay: Replay) -> Callable[[], None]:
-    """`learner.group(replay)` as a graph. Warming up learns, so all that it changes is put back."""
+def capture(learner: Learner, replay: Replay, groups: int) -> Callable[[], None]:
+    """So many groups of updates as a graph. Warming up learns, so all that it changes is put back."""
     changed = [*learner.online.parameters(), *learner.optimiser.mean, *learner.optimiser.square, learner.telemetry]
     before = [tensor.detach().clone() for tensor in changed]
     random_state = learner.generator.get_state()
     graph = torch.cuda.CUDAGraph()
     graph.register_generator_state(learner.generator)
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
+    warm, beside = torch.cuda.Stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    warm.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(warm):
         for _ in range(WARM_UPS):
             learner.group(replay)
-    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.current_stream().wait_stream(warm)
     with torch.cuda.graph(graph):
-        learner.group(replay)
+        chances = [learner.draw(replay) for _ in range(groups)]
+        # All batches stay referenced until the end: memory of one stream must not be given to the other.
+        batches = [learner.prepare(replay, chances[0])]
+        for group in range(groups):
+            main = torch.cuda.current_stream()
+            beside.wait_stream(main)
+            if group + 1 < groups:
+                with torch.cuda.stream(beside):
+                    batches.append(learner.prepare(replay, chances[group + 1]))
+            learner.learn_all(batches[group])
+            main.wait_stream(beside)
     with torch.no_grad():
         for tensor, value in zip(changed, before, strict=True):
             tensor.copy_(value)

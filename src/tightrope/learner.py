@@ -89,30 +89,36 @@ class Learner:
         self.generator = torch.Generator(device).manual_seed(seed)
         self.updates = 0
         # No larger than what one step of all environments makes due, and in step with the target network.
-        due = max(1, config.num_envs // config.update_every_steps)
-        self.group_size = math.gcd(config.target_every_updates, min(config.update_group, due))
+        self.due_at_once = max(1, config.num_envs // config.update_every_steps)
+        self.group_size = math.gcd(config.target_every_updates, min(config.update_group, self.due_at_once))
+        self.at_once = self.group_size  # updates of one call of `update`; a captured call holds several groups
         # Tensors, so that a captured update sees them change.
         self.lam = torch.tensor(config.lam, device=device)
         self.learning_rate = torch.tensor(config.learning_rate, device=device)
-        self.captured: Callable[[], None] | None = None  # the group, captured by fast.py
+        self.captured: Callable[[], None] | None = None  # by fast.py
         self.telemetry = torch.zeros(len(TELEMETRY), dtype=torch.float64, device=device)
 
     def update(self, replay: Replay) -> None:
-        """`group_size` updates; the target network follows every `target_every_updates`."""
+        """`at_once` updates; the target network follows every `target_every_updates`."""
         if self.captured is not None:
             self.captured()
         else:
             self.group(replay)
-        self.updates += self.group_size
+        self.updates += self.at_once
         if self.updates % self.config.target_every_updates == 0:
             self.follow()
 
     def group(self, replay: Replay) -> None:
         """Updates that share one sampling and one pass of the target network, which does not change between them."""
-        config = self.config
-        chances = replay.draw(config.batch_size * self.group_size, self.reach, self.generator)
-        batch = self.prepare(replay, chances)
-        for part in zip(*(torch.split(column, config.batch_size) for column in batch), strict=True):
+        self.learn_all(self.prepare(replay, self.draw(replay)))
+
+    def draw(self, replay: Replay) -> Chances:
+        """The random numbers of a group."""
+        return replay.draw(self.config.batch_size * self.group_size, self.reach, self.generator)
+
+    def learn_all(self, batch: Batch) -> None:
+        """One gradient step for each part of the group's batch."""
+        for part in zip(*(torch.split(column, self.config.batch_size) for column in batch), strict=True):
             self.learn(Batch(*part))
 
     @torch.no_grad()

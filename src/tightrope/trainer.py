@@ -214,7 +214,7 @@ class Trainer:
         if config.fast and self.device.type == "cuda" and self.learner.captured is None:
             self.speed_up()
         due = updates_due(self.steps - self.started_at, config)
-        while self.learner.updates + self.learner.group_size <= due:
+        while self.learner.updates + self.learner.at_once <= due:
             self.learner.update(self.replay)
 
     def speed_up(self) -> None:
