@@ -1,9 +1,10 @@
 """The same updates, faster: on a GPU compiled and captured as one CUDA graph. learner.py is the algorithm; this is not.
 
 What is captured are `Learner`'s own functions, several groups at once: while one group learns, the next is sampled and
-valued by the target network beside it, for neither depends on the other. What is compiled are the pure parts. The one thing written twice is the
-network's arithmetic: the first two convolutions as blocks of pixels made channels and 2x2 convolutions, in bfloat16,
-the weights staying float32 and in their own order (tests show both to agree with the plain network).
+valued by the target network beside it, for neither depends on the other. What is compiled are the pure parts. The one
+thing written twice is the network's arithmetic: the first two convolutions as blocks of pixels made channels and 2x2
+convolutions, in bfloat16, the weights staying float32 and in their own order (tests show that both agree with the plain
+network).
 """
 
 from __future__ import annotations
