@@ -40,7 +40,8 @@ def one(path: int, seed: int, method: str, frames: int) -> dict[str, Any]:
         solved = next((int(r["frames"]) for r in rows if float(r["score"]) == 1.0), "")
         last = [float(r["score"]) for r in rows[-5:]]
     return {
-        "preset": "maze", "shortest_path": path, "method": method, "seed": seed, "frames": frames, "start_valued_frames": valued,
+        "preset": "maze", "shortest_path": path, "method": method, "seed": seed, "frames": frames,
+        "start_valued_frames": valued,
         "first_solved_frames": solved, "last_score": last[-1], "mean_of_last_5": round(statistics.fmean(last), 4),
         "seconds": round(time.monotonic() - began, 1), "commit": commit(), "device": f"cpu {platform.machine()}",
     }  # fmt: skip

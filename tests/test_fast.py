@@ -53,6 +53,7 @@ def test_bfloat16_is_close() -> None:
 
 def made(**fields: Any) -> tuple[Learner, Replay]:
     """A learner and a replay with made-up experience in it, both on the GPU."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     device = torch.device("cuda")
     config = preset("paper").replace(replay_rows=20_000, learn_start_steps=1000, num_envs=16, **fields)
     replay = Replay(20_000, 16, (1, 84, 84), np.dtype(np.uint8), 4, 6, config.gamma, device)
@@ -68,31 +69,39 @@ def made(**fields: Any) -> tuple[Learner, Replay]:
     return learner, replay
 
 
+def moved(learner: Learner) -> torch.Tensor:
+    """How far the weights are from where they started, as one vector."""
+    start = build_network("paper", (4, 84, 84), 6, 1 / 255, 3)
+    pairs = zip(start.parameters(), learner.online.parameters(), strict=True)
+    return torch.cat([(b.detach().cpu() - a.detach()).flatten() for a, b in pairs])
+
+
 @gpu
-def test_the_captured_update_equals_the_plain_one() -> None:
-    """From the same state, the same random numbers: a call of the graph against the same groups, eager and float32."""
-    plain, replay = made(fast=True)
-    fast, _ = made(fast=True)
-    speed_up(fast, replay)
-    calls = 3
+@pytest.mark.parametrize(("dtype", "calls", "tolerance"), [(torch.float32, 3, 0.02), (torch.bfloat16, 1, 0.25)])
+def test_the_captured_update_equals_the_plain_one(dtype: torch.dtype, calls: int, tolerance: float) -> None:
+    """From the same state with the same random numbers: calls of the graph against the same groups in plain PyTorch.
+
+    In float32 the ways travelled differ by rounding. In bfloat16, with 8 bits, single samples change sides of a bound,
+    so only the first updates can be compared, and roughly; that it learns as well is shown by runs.
+    """
+    plain, replay = made()
+    fast, _ = made()
+    speed_up(fast, replay, dtype)
     for _ in range(calls):
         fast.update(replay)
         for _ in range(fast.at_once // plain.at_once):
             plain.update(replay)
     assert fast.updates == plain.updates > 0
-    start = build_network("paper", (4, 84, 84), 6, 1 / 255, 3)
-    for initial, a, b in zip(start.parameters(), plain.online.parameters(), fast.online.parameters(), strict=True):
-        moved = (a.cpu() - initial).norm()
-        # bfloat16 has 8 bits: the way travelled agrees within a few percent.
-        assert (a - b).norm().cpu() < 0.1 * moved + 1e-6
-    expected, found = plain.read_telemetry(), fast.read_telemetry()
-    for name in expected:
-        assert found[name] == pytest.approx(expected[name], rel=0.05, abs=0.02), name
+    expected = moved(plain)
+    assert (moved(fast) - expected).norm() < tolerance * expected.norm()
+    told = plain.read_telemetry()
+    for name, value in fast.read_telemetry().items():
+        assert value == pytest.approx(told[name], rel=0.05, abs=0.02), name
 
 
 @gpu
 def test_samples_differ_from_replay_to_replay_of_the_graph() -> None:
-    fast, replay = made(fast=True, learning_rate=0.0)
+    fast, replay = made(learning_rate=0.0)
     speed_up(fast, replay)
     seen = []
     for _ in range(5):
@@ -103,7 +112,7 @@ def test_samples_differ_from_replay_to_replay_of_the_graph() -> None:
 
 @gpu
 def test_numbers_really_change_inside_the_graph() -> None:
-    fast, replay = made(fast=True)
+    fast, replay = made()
     speed_up(fast, replay)
     weights = [p.detach().clone() for p in fast.online.parameters()]
     fast.learning_rate.fill_(0.0)
@@ -126,7 +135,7 @@ def test_numbers_really_change_inside_the_graph() -> None:
 
 @gpu
 def test_capturing_learns_nothing() -> None:
-    fast, replay = made(fast=True)
+    fast, replay = made()
     weights = [p.detach().clone() for p in fast.online.parameters()]
     state = fast.generator.get_state()
     speed_up(fast, replay)

@@ -56,17 +56,16 @@ def blocks(weight: Tensor, side: int) -> Tensor:
     return parts.permute(0, 1, 3, 5, 2, 4).reshape(out, channels * side * side, height // side, width // side)
 
 
-def speed_up(learner: Learner, replay: Replay, compile_: bool = True) -> None:
-    """Captures the learner's group of updates over this replay. The replay must hold rows; nothing is learned here."""
+def speed_up(learner: Learner, replay: Replay, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Captures the learner's updates over this replay. The replay must hold rows; nothing is learned here."""
     if learner.device.type != "cuda":
         raise ValueError("capture needs a GPU")
-    learner.online, learner.target = quick(learner.online), quick(learner.target)
-    if compile_:
-        options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
-        learner.prepare = torch.compile(learner.prepare, **options)  # type: ignore[method-assign]
-        learner.pull = torch.compile(learner.pull, **options)  # type: ignore[method-assign]
-        learner.online.forward = torch.compile(learner.online.forward, **options)  # type: ignore[method-assign]
-        learner.optimiser.step = torch.compile(learner.optimiser.step, **options)  # type: ignore[method-assign]
+    learner.online, learner.target = quick(learner.online, dtype), quick(learner.target, dtype)
+    options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
+    learner.prepare = torch.compile(learner.prepare, **options)  # type: ignore[method-assign]
+    learner.pull = torch.compile(learner.pull, **options)  # type: ignore[method-assign]
+    learner.online.forward = torch.compile(learner.online.forward, **options)  # type: ignore[method-assign]
+    learner.optimiser.step = torch.compile(learner.optimiser.step, **options)  # type: ignore[method-assign]
     # As many groups as one step of all environments makes due, in step with the target network.
     groups = learner.config.target_every_updates // learner.group_size
     fitting = max(n for n in range(1, groups + 1) if groups % n == 0 and n * learner.group_size <= learner.due_at_once)
@@ -74,9 +73,9 @@ def speed_up(learner: Learner, replay: Replay, compile_: bool = True) -> None:
     learner.at_once = fitting * learner.group_size
 
 
-def quick(network: QNetwork) -> QNetwork:
+def quick(network: QNetwork, dtype: torch.dtype = torch.bfloat16) -> QNetwork:
     """The paper's network in its faster form, over the same weights; any other as it is."""
-    return BlockNetwork(network, torch.bfloat16) if network.kind == "paper" else network
+    return BlockNetwork(network, dtype) if network.kind == "paper" else network
 
 
 def capture(learner: Learner, replay: Replay, groups: int) -> Callable[[], None]:
