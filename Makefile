@@ -39,6 +39,7 @@ bundle: $(VENV)/ready
 		--platform manylinux_2_28_x86_64 --constraint constraints.txt --dest bundle/wheels $(BUNDLE_WHEELS)
 	cd bundle && for wheel in wheels/*.whl; do ../$(BIN)/python -m zipfile -e $$wheel .; done && rm -r wheels
 	cp -r src/tightrope bundle/tightrope
+	git describe --always --abbrev=40 --dirty=+ > bundle/tightrope/COMMIT
 	@echo "bundle/ is ready: copy it over and run  PYTHONPATH=bundle python3 -m tightrope"
 
 $(VENV)/ready: pyproject.toml constraints.txt

@@ -128,16 +128,16 @@ def draw(out: Path, picture: Path) -> None:
     for axis, act in zip(axes[:2], ACTS, strict=True):
         for name in METHODS:
             rows = RunFolder(out / f"{act.game.replace('/', '-')}-{name}").evaluations()
-            frames, scores = [int(r["frames"]) for r in rows], [float(r["score"]) for r in rows]
+            frames, scores = [int(r["frames"]) / 1000 for r in rows], [float(r["score"]) for r in rows]
             axis.plot(frames, scores, marker="o", markersize=3, label=name, color=colours[name])
-        axis.set(title=act.title, xlabel="frames", ylabel="score, evaluated")
+        axis.set(title=act.title, xlabel="frames, thousands", ylabel="score, evaluated")
         axis.legend()
     for name in METHODS:
-        rows = RunFolder(out / f"maze-{name}").metrics()
-        points = [(r["frames"], r["start_value"]) for r in rows if r["start_value"] is not None]
+        metrics = RunFolder(out / f"maze-{name}").metrics()
+        points = [(r["frames"] / 1000, r["start_value"]) for r in metrics if r["start_value"] is not None]
         axes[2].plot(*zip(*points, strict=True), label=name, color=colours[name])
     axes[2].axhline(0.99 ** (MAZE_PATH - 1), color="grey", linestyle=":", label="true value")
-    axes[2].set(title="Reward reaches the start of the maze", xlabel="frames", ylabel="max Q at the start")
+    axes[2].set(title="Reward reaches the start of the maze", xlabel="frames, thousands", ylabel="max Q at the start")
     axes[2].legend()
     figure.savefig(picture, dpi=110)
     pyplot.close(figure)

@@ -9,7 +9,6 @@ network).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -60,17 +59,22 @@ def speed_up(learner: Learner, replay: Replay, dtype: torch.dtype = torch.bfloat
     """Captures the learner's updates over this replay. The replay must hold rows; nothing is learned here."""
     if learner.device.type != "cuda":
         raise ValueError("capture needs a GPU")
+    compile_parts(learner, dtype)
+    # As many groups as one step of all environments makes due, in step with the target network.
+    groups = learner.config.target_every_updates // learner.group_size
+    fitting = max(n for n in range(1, groups + 1) if groups % n == 0 and n * learner.group_size <= learner.due_at_once)
+    learner.captured = Captured(learner, replay, fitting)
+    learner.at_once = fitting * learner.group_size
+
+
+def compile_parts(learner: Learner, dtype: torch.dtype) -> None:
+    """The pure parts of an update, compiled for the shapes at hand."""
     learner.online, learner.target = quick(learner.online, dtype), quick(learner.target, dtype)
     options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
     learner.prepare = torch.compile(learner.prepare, **options)  # type: ignore[method-assign]
     learner.pull = torch.compile(learner.pull, **options)  # type: ignore[method-assign]
     learner.online.forward = torch.compile(learner.online.forward, **options)  # type: ignore[method-assign]
     learner.optimiser.step = torch.compile(learner.optimiser.step, **options)  # type: ignore[method-assign]
-    # As many groups as one step of all environments makes due, in step with the target network.
-    groups = learner.config.target_every_updates // learner.group_size
-    fitting = max(n for n in range(1, groups + 1) if groups % n == 0 and n * learner.group_size <= learner.due_at_once)
-    learner.captured = capture(learner, replay, fitting)
-    learner.at_once = fitting * learner.group_size
 
 
 def quick(network: QNetwork, dtype: torch.dtype = torch.bfloat16) -> QNetwork:
@@ -78,33 +82,38 @@ def quick(network: QNetwork, dtype: torch.dtype = torch.bfloat16) -> QNetwork:
     return BlockNetwork(network, dtype) if network.kind == "paper" else network
 
 
-def capture(learner: Learner, replay: Replay, groups: int) -> Callable[[], None]:
-    """So many groups of updates as a graph. Warming up learns, so all that it changes is put back."""
-    changed = [*learner.online.parameters(), *learner.optimiser.mean, *learner.optimiser.square, learner.telemetry]
-    before = [tensor.detach().clone() for tensor in changed]
-    random_state = learner.generator.get_state()
-    graph = torch.cuda.CUDAGraph()
-    graph.register_generator_state(learner.generator)
-    warm, beside = torch.cuda.Stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    warm.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(warm):
-        for _ in range(WARM_UPS):
-            learner.group(replay)
-    torch.cuda.current_stream().wait_stream(warm)
-    with torch.cuda.graph(graph):
-        chances = [learner.draw(replay) for _ in range(groups)]
-        # All batches stay referenced until the end: memory of one stream must not be given to the other.
-        batches = [learner.prepare(replay, chances[0])]
-        for group in range(groups):
-            main = torch.cuda.current_stream()
-            beside.wait_stream(main)
-            if group + 1 < groups:
-                with torch.cuda.stream(beside):
-                    batches.append(learner.prepare(replay, chances[group + 1]))
-            learner.learn_all(batches[group])
-            main.wait_stream(beside)
-    with torch.no_grad():
-        for tensor, value in zip(changed, before, strict=True):
-            tensor.copy_(value)
-    learner.generator.set_state(random_state)
-    return graph.replay
+class Captured:
+    """So many groups of updates as one graph; calling it runs them. `chances`: the random numbers of the last call."""
+
+    def __init__(self, learner: Learner, replay: Replay, groups: int) -> None:
+        # Warming up learns, so all that it changes is put back.
+        changed = [*learner.online.parameters(), *learner.optimiser.mean, *learner.optimiser.square, learner.telemetry]
+        before = [tensor.detach().clone() for tensor in changed]
+        random_state = learner.generator.get_state()
+        self.graph = torch.cuda.CUDAGraph()
+        self.graph.register_generator_state(learner.generator)
+        warm, beside = torch.cuda.Stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        warm.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(warm):
+            for _ in range(WARM_UPS):
+                learner.group(replay)
+        torch.cuda.current_stream().wait_stream(warm)
+        with torch.cuda.graph(self.graph):
+            self.chances = [learner.draw(replay) for _ in range(groups)]
+            # All batches stay referenced until the end: memory of one stream must not be given to the other.
+            batches = [learner.prepare(replay, self.chances[0])]
+            for group in range(groups):
+                main = torch.cuda.current_stream()
+                beside.wait_stream(main)
+                if group + 1 < groups:
+                    with torch.cuda.stream(beside):
+                        batches.append(learner.prepare(replay, self.chances[group + 1]))
+                learner.learn_all(batches[group])
+                main.wait_stream(beside)
+        with torch.no_grad():
+            for tensor, value in zip(changed, before, strict=True):
+                tensor.copy_(value)
+        learner.generator.set_state(random_state)
+
+    def __call__(self) -> None:
+        self.graph.replay()

@@ -29,6 +29,8 @@ EVALUATION_COLUMNS = (
 def commit() -> str:
     """The commit of the code that runs, '+' for uncommitted changes, or 'unknown' outside a checkout."""
     here = Path(__file__).parent
+    if (here / "COMMIT").exists():  # a bundle for machines without git (make bundle)
+        return (here / "COMMIT").read_text().strip()
 
     def git(*words: str) -> str:
         return subprocess.run(
