@@ -182,6 +182,16 @@ def test_the_replay_is_saved_in_parts_and_only_what_is_new(tmp_path: Path, monke
     assert len(RunFolder(tmp_path / "run").checkpoints.saved()) == 2
 
 
+def test_a_disk_too_small_for_the_replay_is_noticed_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 10_000})())
+    with pytest.raises(TightropeError, match=r"need up to 0\.00 GB .* save_replay = false"):
+        tightrope.train("maze", out=tmp_path / "run", quiet=True, device="cpu", **QUICK)
+    assert not (tmp_path / "run").exists()
+    tightrope.train("maze", out=tmp_path / "run", quiet=True, device="cpu", save_replay=False, **QUICK)
+
+
 TRAIN = [sys.executable, "-m", "tightrope", "train", "maze", "--device", "cpu", "--frames", "2000",
          "--learn_start_steps", "100", "--epoch_frames", "500", "--eval_episodes", "2", "--eval_max_game_frames", "50",
          "--checkpoint_frames", "20", "--log_frames", "100", "--replay_rows", "500", "--quiet", "--out"]  # fmt: skip

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tightrope.errors import TightropeError
-from tightrope.games import GameOptions, Step, canonical, make_game, register
+from tightrope.games import GameOptions, Step, canonical, make_game
 from tightrope.games.atari import AtariGame, rom_names
 from tightrope.games.maze import MazeEnv, distances
 from tightrope.scores import references
@@ -202,8 +202,7 @@ def test_the_mazes_shortest_path_is_as_given(path: int, seed: int) -> None:
 
 
 def test_the_maze_rewards_the_goal_alone_and_can_be_seen() -> None:
-    register()
-    env = gymnasium.make("tightrope/Maze-v0", shortest_path=6, render_mode="rgb_array")
+    env = gymnasium.make("tightrope.games:tightrope/Maze-v0", shortest_path=6, render_mode="rgb_array")
     maze = env.unwrapped
     assert isinstance(maze, MazeEnv)
     env.reset()

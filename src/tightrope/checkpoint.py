@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,19 @@ def write_bytes(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise disk_error(path, problem, len(data)) from None
+
+
+def check_room(folder: Path, needed: int) -> None:
+    """Refuses a run whose checkpoints will not fit, before it has played for hours."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if needed > free:
+        raise TightropeError(
+            f"checkpoints with the replay need up to {needed / 1e9:.2f} GB under {folder} and {free / 1e9:.2f} GB are "
+            "free; free some, lower replay_rows, or set save_replay = false (such a run cannot be resumed)"
+        )
 
 
 def disk_error(path: Path, problem: OSError, size: int = 0) -> TightropeError:

@@ -15,7 +15,7 @@ import torch
 
 from tightrope.actor import Actor
 from tightrope.agent import Agent, AgentFacts
-from tightrope.checkpoint import arrays_to_tensors, tensors_to_arrays
+from tightrope.checkpoint import arrays_to_tensors, check_room, tensors_to_arrays
 from tightrope.config import Config
 from tightrope.errors import TightropeError
 from tightrope.evaluation import Evaluator, training_protocol
@@ -83,7 +83,10 @@ class Trainer:
             )
         if network is None:
             named_network(config.network, info)
-        self.report(check_memory(needed_bytes(config.replay_rows, info.frame_shape, info.frame_dtype), self.device))
+        needed = needed_bytes(config.replay_rows, info.frame_shape, info.frame_dtype)
+        self.report(check_memory(needed, self.device))
+        if config.save_replay:
+            check_room(folder.path, needed)
         self.replay = Replay(
             config.replay_rows,
             config.num_envs,

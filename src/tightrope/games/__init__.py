@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import gymnasium
+
 from tightrope.errors import TightropeError, near
 from tightrope.games.base import Game, GameInfo, GameOptions, Step
 from tightrope.games.gym import EnvMaker
@@ -19,18 +21,14 @@ __all__ = [
     "canonical",
     "default_preset",
     "make_game",
-    "register",
 ]
 
 MAZE_ID = "tightrope/Maze-v0"
 
 
-def register() -> None:
-    """Makes the maze known to Gymnasium."""
-    import gymnasium
-
-    if MAZE_ID not in gymnasium.registry:
-        gymnasium.register(MAZE_ID, entry_point="tightrope.games.maze:MazeEnv")
+# gymnasium.make("tightrope.games:tightrope/Maze-v0", shortest_path=40), or without the module once it is imported.
+if MAZE_ID not in gymnasium.registry:
+    gymnasium.register(MAZE_ID, entry_point="tightrope.games.maze:MazeEnv")
 
 
 def canonical(name: str) -> str:
@@ -51,9 +49,6 @@ def canonical(name: str) -> str:
     if (rom := find_rom(name)) is not None:
         return f"atari/{rom}"
 
-    import gymnasium
-
-    register()
     # "module:Id" imports a module that registers the environment, as Gymnasium itself allows.
     if name in gymnasium.registry or ":" in name:
         return name
@@ -94,10 +89,6 @@ def make_game(name: str, num_envs: int, seed: int, options: GameOptions, env: En
         return GymGame(name, lambda: MinAtarEnv(title, options.sticky, mode), num_envs, seed, options)
     if options.sticky:
         raise TightropeError(f"sticky = {options.sticky}: only Atari and MinAtar games have sticky actions")
-
-    import gymnasium
-
-    register()
 
     # maze-40 is the maze with a shortest path of 40.
     kwargs: dict[str, Any]

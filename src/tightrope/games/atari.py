@@ -182,7 +182,6 @@ class AtariGame(Game):
         still_waiting = self._noops_due > 0
         begins = (reset | waiting | life_lost) & ~over & ~late & ~still_waiting
 
-        self._resetting = over
         # A game that ends with a long log is started by us, with a new seed, instead of by ale-py.
         long = self._log.lengths > RESEED_STEPS
         self._forced = late | (over & long)
