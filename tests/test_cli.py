@@ -102,6 +102,18 @@ def test_watch_writes_videos(maze: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert ".mp4 or .gif" in capsys.readouterr().err
 
 
+def test_bench_measures_every_part(capsys: pytest.CaptureFixture[str]) -> None:
+    from tightrope.bench import bench
+
+    found = bench("pong", "cpu", num_envs=2, replay_rows=1000, seconds=0.1, learn_start_steps=60)
+    rates = ("emulator_frames_per_second", "paper_frames_per_second", "dqn_frames_per_second", "paper_update_ms",
+             "dqn_update_ms", "actor_states_per_second", "host_memory_gb")  # fmt: skip
+    assert all(found[name] > 0 for name in rates)
+    ratio = found["paper_frames_per_second"] / found["emulator_frames_per_second"]
+    assert found["end_to_end_of_emulator"] == pytest.approx(ratio)
+    assert found["machine"].keys() >= {"cores", "torch", "commit"}
+
+
 def test_presets_and_games(capsys: pytest.CaptureFixture[str]) -> None:
     for name in settings.preset_names():
         assert run("presets", name) == 0

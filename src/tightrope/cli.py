@@ -115,6 +115,24 @@ class Games:
 
 
 @dataclass
+class Bench:
+    """Measure emulator, actor, learner and the whole loop on this machine."""
+
+    game: str = "pong"
+    """an Atari game"""
+    device: str = "auto"
+    """auto, cpu or cuda"""
+    num_envs: int = 128
+    """environments at once"""
+    replay_rows: int = 100_000
+    """size of the replay"""
+    seconds: int = 3
+    """of each measurement; each is repeated 3 times"""
+    json: bool = False
+    """print one JSON object"""
+
+
+@dataclass
 class Demo:
     """Tightened against plain DQN on the maze and on MinAtar Breakout, minutes on a CPU."""
 
@@ -129,6 +147,7 @@ COMMANDS: dict[str, Any] = {
     "watch": Watch,
     "presets": Presets,
     "games": Games,
+    "bench": Bench,
     "demo": Demo,
 }
 
@@ -342,6 +361,20 @@ def games(args: Games) -> int:
     return 0
 
 
+def bench(args: Bench) -> int:
+    from tightrope.bench import bench as measure
+
+    rows = args.replay_rows
+    found = measure(args.game, args.device, args.num_envs, rows, args.seconds, learn_start_steps=rows // 10)
+    if args.json:
+        print(json.dumps(found))
+        return 0
+    for name, value in found.items():
+        shown = f"{value:,.3f}" if isinstance(value, float) else str(value)
+        print(f"{name:<28} {shown}")
+    return 0
+
+
 def demo(args: Demo) -> int:
     from tightrope.demo import demo as show
 
@@ -356,5 +389,6 @@ HANDLERS: dict[str, Callable[..., int]] = {
     "watch": watch,
     "presets": presets,
     "games": games,
+    "bench": bench,
     "demo": demo,
 }
