@@ -69,6 +69,8 @@ class RMSProp:
 
 
 class Learner:
+    """The online network, the target network that follows it, and how the one learns from the other's bounds."""
+
     def __init__(self, network: QNetwork, config: Config, device: torch.device, seed: int) -> None:
         self.config = config
         self.device = device
