@@ -49,4 +49,4 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) bundle demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) bundle demo demo-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

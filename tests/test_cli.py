@@ -51,7 +51,7 @@ def test_a_run_is_a_folder_that_can_be_repeated(maze: Path) -> None:
 
     events = EventAccumulator(str(maze / "tensorboard"))
     events.Reload()
-    assert [event.step for event in events.Scalars("epsilon")] == [250, 500]
+    assert [event.step for event in events.Scalars("epsilon")] == [250, 500, 600]
     assert len(events.Scalars("evaluation/score")) == 2
     rows = [json.loads(line) for line in (maze / "metrics.jsonl").read_text().splitlines()]
     assert rows[-1].keys() >= {

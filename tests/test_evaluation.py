@@ -133,6 +133,15 @@ def test_an_environment_and_network_of_ones_own(tmp_path: Path) -> None:
     def make() -> gymnasium.Env[Any, Any]:
         return gymnasium.make("CartPole-v1", max_episode_steps=50)
 
+    with pytest.raises(TightropeError, match=r"shape \(2, 3\); custom needs \(2, 2\)"):
+        tightrope.train(env=make, network=lambda shape, actions: nn.Linear(4, 3), out=tmp_path / "bad", quiet=True)
+    with pytest.raises(TightropeError, match="does not take states"):
+        tightrope.train(env=make, network=lambda shape, actions: nn.Linear(5, 2), out=tmp_path / "bad", quiet=True)
+    with pytest.raises(TightropeError, match="function that makes an environment"):
+        tightrope.train(env=make(), quiet=True)  # type: ignore[arg-type]
+    with pytest.raises(TightropeError, match="not a module"):
+        tightrope.train(env=make, network=nn.Linear(4, 2), quiet=True)
+    assert not (tmp_path / "bad").exists()
     fields = {"frames": 400, "learn_start_steps": 100, "epoch_frames": 200, "eval_episodes": 2}
     agent = tightrope.train(env=make, network=network, out=tmp_path / "own", quiet=True, device="cpu", **fields)
     assert sum(p.numel() for p in agent.network.parameters()) == 10

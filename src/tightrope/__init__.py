@@ -19,6 +19,10 @@ __all__ = ["Agent", "TightropeError", "__version__", "load", "resume", "train"]
 _HOMES = {"Agent": "agent", "TightropeError": "errors", "load": "api", "resume": "api", "train": "api"}
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     """Loads PyTorch and the rest only when they are asked for."""
     if name in _HOMES:

@@ -47,6 +47,9 @@ class Agent:
         self.which: str | None = None  # "best" or "last" of a run
         self.env = env
 
+    def __repr__(self) -> str:
+        return f"Agent({self.facts.game}, {self.facts.preset}, {self.facts.frames:,} frames, score {self.facts.score})"
+
     @property
     def observation_space(self) -> Space[Any]:
         """What `act` takes: one observation of the game, or the last four where the agent sees stacks of frames."""
@@ -83,6 +86,8 @@ class Agent:
     def q_values(self, observations: Any) -> np.ndarray:
         """The value of each action: [actions] for one observation, [batch, actions] for a batch."""
         batched = self._is_batch(observations)
+        if batched and len(observations) == 0:
+            return np.zeros((0, self.info.num_actions), np.float32)
         values: np.ndarray = self.network(self._frames(observations, batched)).cpu().numpy()
         return values if batched else values[0]
 

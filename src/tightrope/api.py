@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tightrope import run
 from tightrope.agent import Agent
 from tightrope.config import preset as load_preset
@@ -54,6 +56,10 @@ def train(
     """
     if (game is None) == (env is None):
         raise TightropeError("give either the name of a game or env=, a function that makes one")
+    if env is not None and not callable(env):
+        raise TightropeError("env: must be a function that makes an environment, such as lambda: MyEnv()")
+    if isinstance(network, torch.nn.Module):
+        raise TightropeError("network: must be a function (state shape, number of actions) -> module, not a module")
     name = canonical(game) if game is not None else "custom"
     chosen = preset or default_preset(name)
     config = load_preset(chosen)
@@ -77,7 +83,8 @@ def train(
     )
     folder = RunFolder(path)
     progress = Progress(path, config.frames, quiet)
-    trainer = Trainer(description, folder, env, network, progress.say)
+    folder.refuse_if_taken()
+    trainer = Trainer(description, folder, env, network, progress.say, progress.glance)
     folder.create(description)
     trainer.start()
     return _finish(trainer, path, progress)
@@ -112,7 +119,7 @@ def resume(
             f"{path} kept no replay (save_replay = false), so it cannot go on as if nothing had happened"
         )
     progress = Progress(path, description.config.frames, quiet)
-    trainer = Trainer(description, folder, env, network, progress.say)
+    trainer = Trainer(description, folder, env, network, progress.say, progress.glance)
     trainer.resume()
     return _finish(trainer, path, progress)
 

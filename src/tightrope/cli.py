@@ -43,6 +43,7 @@ class Train:
     game: Positional[str]
     """pong, ALE/MsPacman-v5, minatar/breakout, maze, CartPole-v1 ... (tightrope games)"""
     fields: OmitArgPrefixes[FlagConversionOff[Fields]]  # type: ignore[valid-type]
+    """any field of the preset; the defaults shown are the preset's, paper where no game is named"""
     preset: str = ""
     """where the numbers come from (tightrope presets); by default the one that suits the game"""
     seed: int = 0
@@ -202,9 +203,20 @@ def run(words: list[str]) -> int:
     if not asked_for_help:
         rest, typed = checked(name, rest)
     if command is Train:  # tyro shows the fields in --help; those that were typed are read already
-        default = Train(game=MISSING, fields=Fields(**settings.preset("paper").to_dict()))
+        default = Train(game=MISSING, fields=Fields(**settings.preset(preset_for_help(rest)).to_dict()))
     parsed = tyro.cli(command, args=rest, prog=f"tightrope {name}", default=default, config=(FlagCreatePairsOff,))
     return handler(parsed, **typed)
+
+
+def preset_for_help(words: list[str]) -> str:
+    """Whose numbers `train --help` shows: the preset named, or the one that suits the game named, or paper."""
+    from tightrope.games import canonical, default_preset
+
+    if "--preset" in words[:-1]:
+        return words[words.index("--preset") + 1]
+    if {"-h", "--help"} & set(words) and not words[0].startswith("-"):
+        return default_preset(canonical(words[0]))
+    return "paper"
 
 
 def checked(command: str, words: list[str]) -> tuple[list[str], dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import shutil
@@ -31,7 +32,7 @@ class Act:
 
 ACTS = (
     Act("maze", "the paper's maze", {"frames": 12_000}),
-    Act("minatar/breakout", "MinAtar Breakout", {"frames": 80_000, "epoch_frames": 10_000}),
+    Act("minatar/breakout", "MinAtar Breakout", {"frames": 60_000, "epoch_frames": 10_000}),
 )
 
 
@@ -40,7 +41,8 @@ def _play(game: str, fields: dict[str, Any], out: Path) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     import tightrope
 
-    tightrope.train(game, device="cpu", out=out, quiet=True, **fields)
+    with contextlib.suppress(KeyboardInterrupt):
+        tightrope.train(game, device="cpu", out=out, quiet=True, **fields)
 
 
 def demo(out: Path) -> None:
@@ -49,6 +51,7 @@ def demo(out: Path) -> None:
     while out.exists():
         out, number = wanted.with_name(f"{wanted.name}-{number}"), number + 1
     console = Console()
+    console.print(f"tightened and DQN side by side, some minutes on 2 cores; runs go to {out}/", soft_wrap=True)
     began = time.monotonic()
     spawn = multiprocessing.get_context("spawn")
     columns = (TextColumn("{task.description:<28}"), BarColumn(40), TextColumn("{task.percentage:>3.0f} %"),
@@ -65,8 +68,15 @@ def demo(out: Path) -> None:
             }
             for worker in workers.values():
                 worker.start()
+            if not console.is_terminal:
+                console.print(f"{act.title}: {act.fields['frames']:,} frames ...")
             while any(worker.is_alive() for worker in workers.values()):
-                time.sleep(0.3)
+                try:
+                    time.sleep(0.3)
+                except KeyboardInterrupt:
+                    for worker in workers.values():
+                        worker.terminate()
+                    raise
                 for name, path in runs.items():
                     if not (path / "metrics.jsonl").exists():
                         continue

@@ -100,8 +100,8 @@ class Evaluator:
         shares = [how.episodes // num_envs + (i < how.episodes % num_envs) for i in range(num_envs)]
         left = np.full(num_envs, np.iinfo(np.int64).max) if how.steps else np.array(shares)
         lengths = np.zeros(num_envs, dtype=np.int64)
-        scores: list[float] = []
-        game_frames: list[int] = []
+        scores: list[list[float]] = [[] for _ in range(num_envs)]
+        game_frames: list[list[int]] = [[] for _ in range(num_envs)]
         steps = 0
         game.seed(seed)
         actor.observe(game.reset(), np.ones(num_envs, dtype=bool))
@@ -116,13 +116,16 @@ class Evaluator:
             ended = step.game_over & (left > 0)
             if how.steps and steps >= 2 * how.steps:
                 ended = left > 0
-            scores += step.scores[ended].tolist()
-            game_frames += (lengths[ended] * info.frames_per_step).tolist()
+            for env in np.nonzero(ended)[0]:
+                scores[env].append(float(step.scores[env]))
+                game_frames[env].append(int(lengths[env]) * info.frames_per_step)
             left[ended] -= 1
             lengths[step.game_over] = 0
             if how.steps and steps >= how.steps:
                 left = np.where(ended, 0, np.minimum(left, 1))
-        return Evaluation(tuple(scores), tuple(game_frames), how.name, normalised(info.rom, float(np.mean(scores))))
+        flat = tuple(score for own in scores for score in own)
+        frames = tuple(count for own in game_frames for count in own)
+        return Evaluation(flat, frames, how.name, normalised(info.rom, float(np.mean(flat))))
 
     def close(self) -> None:
         self.game.close()

@@ -78,6 +78,21 @@ def mlp_body(shape: tuple[int, ...], num_actions: int) -> nn.Module:
 BODIES: dict[str, NetworkMaker] = {"paper": paper_body, "small": small_body, "mlp": mlp_body}
 
 
+def check_outputs(network: QNetwork, info: GameInfo) -> None:
+    """A network of the user's own must value each action."""
+    states = torch.zeros(2, *info.state_shape)
+    try:
+        with torch.no_grad():
+            shape = tuple(network(states).shape)
+    except RuntimeError as problem:
+        raise TightropeError(f"network: it does not take states of shape {info.state_shape}: {problem}") from None
+    if shape != (2, info.num_actions):
+        raise TightropeError(
+            f"network: for 2 states it gives values of shape {shape}; {info.name} needs (2, {info.num_actions}), one "
+            "for each action"
+        )
+
+
 def named_network(name: str, info: GameInfo) -> str:
     """Which of our bodies a game gets; one that its states do not fit is refused."""
     if name == "auto":

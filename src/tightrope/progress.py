@@ -57,6 +57,9 @@ class Progress:
         self.path, self.total_frames, self.quiet = path, total_frames, quiet
         self._console = Console(file=sys.stderr, highlight=False)
         self._live: Live | None = None
+        self._known: dict[str, Any] = {}  # the last full line of metrics
+        self._evaluated: float | None = None
+        self._printed = time.monotonic()
 
     def say(self, text: str) -> None:
         if not self.quiet:
@@ -70,12 +73,22 @@ class Progress:
         return self
 
     def show(self, values: dict[str, Any], evaluated: float | None) -> None:
+        """A full line of metrics."""
+        self._known, self._evaluated = values, evaluated
+        self._put(values, every=0)
+
+    def glance(self, values: dict[str, Any]) -> None:
+        """How far it is, between two full lines; without a terminal once a minute is enough."""
+        self._put(self._known | values, every=60)
+
+    def _put(self, values: dict[str, Any], every: float) -> None:
         if self.quiet:
             return
-        text = line(values, self.total_frames, evaluated)
+        text = line(values, self.total_frames, self._evaluated)
         if self._live is not None:
             self._live.update(Text(text))
-        else:
+        elif time.monotonic() >= self._printed + every:
+            self._printed = time.monotonic()
             self.say(time.strftime("%H:%M:%S ") + text)
 
     def __exit__(

@@ -86,7 +86,8 @@ def check_memory(needed: int, device: torch.device) -> str:
         raise TightropeError(
             f"replay needs {needed / 1e9:.2f} GB on {device} and {free / 1e9:.2f} GB are free; lower replay_rows"
         )
-    return f"replay {needed / 1e9:.2f} GB on {device} ({free / 1e9:.1f} GB free)"
+    size = f"{needed / 1e9:.2f} GB" if needed >= 1e9 else f"{needed / 1e6:.1f} MB"
+    return f"replay {size} on {device} ({free / 1e9:.1f} GB free)"
 
 
 class Replay:

@@ -141,11 +141,14 @@ class RunFolder:
         self._evaluations = path / "evaluations.csv"
         self._events: IO[bytes] | None = None
 
-    def create(self, description: Description) -> None:
+    def refuse_if_taken(self) -> None:
         if (self.path / "config.toml").exists():
             raise TightropeError(
                 f"{self.path} holds a run already: tightrope resume {self.path} continues it; or choose another --out"
             )
+
+    def create(self, description: Description) -> None:
+        self.refuse_if_taken()
         write_bytes(self.path / "config.toml", description.to_toml().encode())
         self.clear_records()
 
@@ -161,10 +164,10 @@ class RunFolder:
         except OSError as problem:
             raise disk_error(path, problem, len(text)) from None
 
-    def log(self, frames: int, values: dict[str, Any]) -> None:
+    def log(self, values: dict[str, Any]) -> None:
         """One line of metrics, and the same to TensorBoard."""
-        self._append(self._metrics, json.dumps({"frames": frames} | values) + "\n")
-        self._scalars(frames, values)
+        self._append(self._metrics, json.dumps(values) + "\n")
+        self._scalars(values["frames"], {name: value for name, value in values.items() if name != "frames"})
 
     def log_evaluation(self, row: dict[str, Any]) -> None:
         text = io.StringIO()

@@ -21,7 +21,7 @@ from tightrope.errors import TightropeError
 from tightrope.evaluation import Evaluator, training_protocol
 from tightrope.games import EnvMaker, GameOptions, Step, make_game
 from tightrope.learner import Learner
-from tightrope.network import NetworkMaker, build_network, named_network
+from tightrope.network import NetworkMaker, build_network, check_outputs, named_network
 from tightrope.replay import Replay, check_memory, needed_bytes
 from tightrope.run import Description, RunFolder
 from tightrope.scores import normalised
@@ -55,12 +55,13 @@ class Trainer:
         env: EnvMaker | None = None,
         network: NetworkMaker | None = None,
         report: Callable[[str], None] = lambda line: None,
+        glance: Callable[[dict[str, Any]], None] = lambda values: None,
     ) -> None:
         config = description.config
         self.description, self.config, self.folder = description, config, folder
         self.device = pick_device(description.device)
         self.env = env
-        self.report = report
+        self.report, self.glance = report, glance
         seed = description.seed
         self.game = make_game(
             description.game,
@@ -99,6 +100,8 @@ class Trainer:
         )
         kind = network or named_network(config.network, info)
         built = build_network(kind, info.state_shape, info.num_actions, info.scale, seed_for(seed, NETWORK))
+        if network is not None:
+            check_outputs(built, info)
         self.learner = Learner(built, config, self.device, seed_for(seed, LEARNER))
         self.network = self.learner.online  # the plain network; a faster form of it shares its weights
         self.actor = Actor(self.network, config.num_envs, info, self.device, seed_for(seed, ACTOR))
@@ -118,7 +121,8 @@ class Trainer:
         self._sat_down = time.monotonic()
         self._last_log = (0, 0.0)  # frames, seconds
         self._steps_before = 0
-        self._saved_at = -1
+        self._saved_at = self._evaluated_at = -1  # steps
+        self._glanced = 0.0
         self._stop = False
 
     # ------------------------------------------------------------------------------------------------------ the loop
@@ -150,12 +154,17 @@ class Trainer:
                 self.step()
                 if self.crossed(config.log_frames):
                     yield self.log()
+                elif time.monotonic() > self._glanced + 1:
+                    self._glanced = time.monotonic()
+                    self.glance(self.progress())
                 self.end_epoch()
                 if self.crossed(config.checkpoint_frames):
                     self.save()
             if not self._stop:
                 self.learn()  # what the last step made due
-                self.end_epoch()
+                if self._last_log[0] < self.frames:
+                    yield self.log()
+                self.end_epoch(last=True)
             self.save()
 
     def step(self) -> None:
@@ -236,31 +245,36 @@ class Trainer:
 
     # ------------------------------------------------------------------------------------------------------- records
 
-    def log(self) -> dict[str, Any]:
-        """One line of metrics."""
+    def progress(self) -> dict[str, Any]:
+        """How far the run is and how it plays, at any moment."""
         frames_then, seconds_then = self._last_log
         seconds = self.seconds
-        self._last_log = (self.frames, seconds)
         score = float(np.mean(self.recent_scores)) if self.recent_scores else None
-        values: dict[str, Any] = {
+        return {
+            "frames": self.frames,
             "score": score,
             "normalised_pct": normalised(self.game.info.rom, score) if score is not None else None,
             "games": self.games,
             "epsilon": self.epsilon,
             "updates": self.learner.updates,
-            "start_value": self.actor.read_start_value(),
-            **self.learner.read_telemetry(),
             "seconds": round(seconds, 3),
             "frames_per_second": round((self.frames - frames_then) / max(1e-9, seconds - seconds_then), 1),
         }
-        self.folder.log(self.frames, values)
-        return {"frames": self.frames} | values
 
-    def end_epoch(self) -> None:
-        """Evaluates if an epoch has ended since the last time. A signal stops it; a resumed run does it again."""
+    def log(self) -> dict[str, Any]:
+        """One line of metrics: the progress, and the learner's means since the last one."""
+        values = self.progress() | {"start_value": self.actor.read_start_value()} | self.learner.read_telemetry()
+        self._last_log = (self.frames, self.seconds)
+        self.folder.log(values)
+        return values
+
+    def end_epoch(self, last: bool = False) -> None:
+        """Evaluates if an epoch has ended since the last time, and at the run's end. A signal stops it; a resumed run
+        does it again."""
         epochs = self.frames // self.config.epoch_frames
         every = self.config.eval_every_epochs
-        if every == 0 or epochs // every == self.epochs // every:
+        due = every and (epochs // every > self.epochs // every or (last and self._evaluated_at < self.steps))
+        if not due:
             self.epochs = epochs
             return
         began = time.monotonic()
@@ -271,7 +285,7 @@ class Trainer:
         result = self.evaluator.play(self.actor.network, seed, lambda: self._stop)
         if result is None:
             return
-        self.epochs = epochs
+        self.epochs, self._evaluated_at = epochs, self.steps
         self.last_score = result.mean
         self.folder.log_evaluation(
             {
@@ -337,6 +351,7 @@ class Trainer:
             "updates": learner.updates,
             "games": self.games,
             "epochs": self.epochs,
+            "evaluated_at": self._evaluated_at,
             "best_score": self.best_score,
             "last_score": self.last_score,
             "seconds": self.seconds,
@@ -401,7 +416,7 @@ class Trainer:
         self.steps = self._steps_before = int(facts["steps"])
         self.started_at = facts["started_at"]
         learner.updates = int(facts["updates"])
-        self.games, self.epochs = facts["games"], facts["epochs"]
+        self.games, self.epochs, self._evaluated_at = facts["games"], facts["epochs"], facts["evaluated_at"]
         self.best_score, self.last_score = facts["best_score"], facts["last_score"]
         self.seconds_before = float(facts["seconds"])
         self._sat_down = time.monotonic()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -47,11 +49,17 @@ def watch(agent: Agent, seed: int = 0, video: Path | None = None) -> str:
         raise TightropeError(f"seed = {seed}: must be a whole number of at least 0")
     if video is None and not sys.stdout.isatty():
         video = Path("watch.gif")
+    # Pictures come from memory: where pygame draws them it needs no screen, and need not complain of one.
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
     score = 0.0
     if video is None:
-        for picture, score in pictures(agent, seed):
-            show(picture, f"{agent.facts.game}  score {score:g}")
-            time.sleep(1 / PICTURES_PER_SECOND)
+        try:
+            for picture, score in pictures(agent, seed):
+                show(picture, f"{agent.facts.game}  score {score:g}")
+                time.sleep(1 / PICTURES_PER_SECOND)
+        except KeyboardInterrupt:
+            pass  # seen enough
         sys.stdout.write("\n")
         return f"score {score:g}"
     if video.suffix not in (".mp4", ".gif"):
