@@ -186,7 +186,7 @@ def test_a_disk_too_small_for_the_replay_is_noticed_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 10_000})())
-    with pytest.raises(TightropeError, match=r"need up to 0\.00 GB .* save_replay = false"):
+    with pytest.raises(TightropeError, match=r"need up to .* 0\.0 MB are free.* save_replay = false"):
         tightrope.train("maze", out=tmp_path / "run", quiet=True, device="cpu", **QUICK)
     assert not (tmp_path / "run").exists()
     tightrope.train("maze", out=tmp_path / "run", quiet=True, device="cpu", save_replay=False, **QUICK)

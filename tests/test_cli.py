@@ -161,7 +161,8 @@ BAD = [
     (["watch", "/nowhere"], "does not exist"),
     (["presets", "nope"], "unknown preset"),
     (["evaluate", "x", "--episode", "3"], "unknown option --episode"),
-    (["train", "maze", "--out", "/sys/tightrope"], "cannot write /sys/tightrope"),
+    (["train", "maze", "--out", "/sys/tightrope", "--save_replay", "false"], "cannot write /sys/tightrope"),
+    (["train", "maze", "--out", "/sys/tightrope"], "checkpoints with the replay need up to 3.1 MB"),
 ]
 
 

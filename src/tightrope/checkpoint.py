@@ -22,7 +22,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from tightrope.errors import TightropeError
+from tightrope.errors import TightropeError, sized
 from tightrope.replay import Replay
 
 FORMAT = 1
@@ -80,8 +80,8 @@ def check_room(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(place).free
     if needed > free:
         raise TightropeError(
-            f"checkpoints with the replay need up to {needed / 1e9:.2f} GB under {folder} and {free / 1e9:.2f} GB are "
-            "free; free some, lower replay_rows, or set save_replay = false (such a run cannot be resumed)"
+            f"checkpoints with the replay need up to {sized(needed)} under {folder} and {sized(free)} are free; free "
+            "some, lower replay_rows, or set save_replay = false (such a run cannot be resumed)"
         )
 
 
@@ -89,7 +89,7 @@ def disk_error(path: Path, problem: OSError, size: int = 0) -> TightropeError:
     """A write that failed, in a sentence that says what to do."""
     if problem.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
         return TightropeError(
-            f"no room to write {path} ({size / 1e6:.1f} MB): free some space, then tightrope resume; what was saved "
+            f"no room to write {path} ({sized(size)}): free some space, then tightrope resume; what was saved "
             "before is whole"
         )
     return TightropeError(f"cannot write {path}: {problem.strerror or problem}")

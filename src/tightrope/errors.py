@@ -10,6 +10,15 @@ class TightropeError(Exception):
     """A mistake the user can mend. The command line prints its one sentence and exits with 2."""
 
 
+def sized(count: float) -> str:
+    """Bytes as a person says them.
+
+    >>> sized(7.066e9), sized(3.1e6)
+    ('7.07 GB', '3.1 MB')
+    """
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+
+
 def near(word: str, known: Iterable[str]) -> str:
     """', did you mean a, b?' for the names nearest to `word`, or '' where nothing is near.
 

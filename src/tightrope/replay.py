@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tightrope.bounds import discounted_returns
-from tightrope.errors import TightropeError
+from tightrope.errors import TightropeError, sized
 
 # What a row is. TERMINAL and CUT: the episode ended, or was cut off, after this row's action. BEGIN: it began at this
 # row's state. TRANSITION: an action was taken here; the row after a game's end holds its final frame and none.
@@ -83,11 +83,8 @@ def check_memory(needed: int, device: torch.device) -> str:
 
         free = psutil.virtual_memory().available
     if needed > 0.95 * free:
-        raise TightropeError(
-            f"replay needs {needed / 1e9:.2f} GB on {device} and {free / 1e9:.2f} GB are free; lower replay_rows"
-        )
-    size = f"{needed / 1e9:.2f} GB" if needed >= 1e9 else f"{needed / 1e6:.1f} MB"
-    return f"replay {size} on {device} ({free / 1e9:.1f} GB free)"
+        raise TightropeError(f"replay needs {sized(needed)} on {device} and {sized(free)} are free; lower replay_rows")
+    return f"replay {sized(needed)} on {device} ({sized(free)} free)"
 
 
 class Replay:
