@@ -10,12 +10,13 @@ import torch
 from tightrope import run
 from tightrope.agent import Agent
 from tightrope.config import preset as load_preset
+from tightrope.device import pick_device
 from tightrope.errors import TightropeError
 from tightrope.games import EnvMaker, canonical, default_preset
 from tightrope.network import NetworkMaker
 from tightrope.progress import Progress
-from tightrope.run import Description, RunFolder
-from tightrope.trainer import Trainer, new_run_path, pick_device
+from tightrope.run import Description, RunFolder, new_run_path
+from tightrope.trainer import Trainer
 
 
 def train(

@@ -19,8 +19,9 @@ import psutil
 import torch
 
 from tightrope.config import preset
+from tightrope.device import pick_device, threads
 from tightrope.run import Description, RunFolder, commit
-from tightrope.trainer import Trainer, pick_device, threads
+from tightrope.trainer import Trainer
 
 REPEATS = 3
 

@@ -129,6 +129,15 @@ class Description:
             raise TightropeError(f"{path} is damaged: {type(problem).__name__} {problem}") from None
 
 
+def new_run_path(game: str, seed: int, root: Path = Path("runs")) -> Path:
+    """runs/<game>-s<seed>, with a number behind it where that is taken."""
+    bare = game.replace("/", "-").replace(":", "-").lower()
+    path, number = root / f"{bare}-s{seed}", 2
+    while path.exists():
+        path, number = root / f"{bare}-s{seed}-{number}", number + 1
+    return path
+
+
 class RunFolder:
     """Where a run keeps its records. Lines are appended; a resume cuts them back to its checkpoint."""
 

@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from tightrope.actor import Actor
 from tightrope.agent import Agent, AgentFacts
 from tightrope.checkpoint import arrays_to_tensors, check_room, tensors_to_arrays
 from tightrope.config import Config
+from tightrope.device import pick_device, threads
 from tightrope.errors import TightropeError
 from tightrope.evaluation import Evaluator, training_protocol
 from tightrope.games import EnvMaker, GameOptions, Step, make_game
@@ -452,33 +452,3 @@ class Trainer:
     @property
     def stopped_early(self) -> bool:
         return self._stop and self.frames < self.config.frames
-
-
-@contextmanager
-def threads(number: int | None) -> Iterator[None]:
-    """PyTorch on so many CPU threads: small networks only lose by sharing their work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def pick_device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise TightropeError("device = 'cuda': PyTorch sees no CUDA GPU here; use --device cpu")
-    if name not in ("cpu", "cuda"):
-        raise TightropeError(f"device = {name!r}: must be auto, cpu or cuda")
-    return torch.device(name)
-
-
-def new_run_path(game: str, seed: int, root: Path = Path("runs")) -> Path:
-    """runs/<game>-s<seed>, with a number behind it where that is taken."""
-    bare = game.replace("/", "-").replace(":", "-").lower()
-    path, number = root / f"{bare}-s{seed}", 2
-    while path.exists():
-        path, number = root / f"{bare}-s{seed}-{number}", number + 1
-    return path
