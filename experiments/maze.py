@@ -19,11 +19,10 @@ from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-GAMMA = 0.99
-
 
 def one(path: int, seed: int, method: str, frames: int) -> dict[str, Any]:
     import tightrope
+    from tightrope.demo import start_reached
     from tightrope.run import RunFolder, commit
 
     began = time.monotonic()
@@ -34,8 +33,8 @@ def one(path: int, seed: int, method: str, frames: int) -> dict[str, Any]:
         )  # fmt: skip
         assert agent.run is not None
         run = RunFolder(agent.run)
-        half = 0.5 * GAMMA ** (path - 1)
-        valued = next((r["frames"] for r in run.metrics() if (r["start_value"] or 0) >= half), "")
+        reached = start_reached(run.metrics(), path)
+        valued = "" if reached is None else reached
         rows = run.evaluations()
         solved = next((int(r["frames"]) for r in rows if float(r["score"]) == 1.0), "")
         last = [float(r["score"]) for r in rows[-5:]]

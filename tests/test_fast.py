@@ -27,7 +27,10 @@ def test_the_block_network_is_the_papers() -> None:
     """The same values and the same gradients, in float32 to rounding."""
     plain = build_network("paper", (4, 84, 84), 6, 1 / 255, 3)
     assert isinstance(quick(plain), BlockNetwork)
-    assert not isinstance(quick(build_network("mlp", (4,), 6, 1.0, 3)), BlockNetwork)
+    other = build_network("mlp", (4,), 6, 1.0, 3)
+    assert not isinstance(quick(other), BlockNetwork)
+    assert quick(other) is not other
+    assert all(a is b for a, b in zip(quick(other).parameters(), other.parameters(), strict=True))
     fast = BlockNetwork(plain, torch.float32)
     states = torch.randint(0, 256, (5, 4, 84, 84), dtype=torch.uint8)
     torch.testing.assert_close(fast(states), plain(states), rtol=1e-4, atol=1e-5)

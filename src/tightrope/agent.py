@@ -14,7 +14,8 @@ from gymnasium.spaces import Box, Space
 from tightrope import checkpoint
 from tightrope.config import Config
 from tightrope.errors import TightropeError
-from tightrope.evaluation import Evaluation, evaluate, protocol
+from tightrope.evaluation import Evaluation, evaluate
+from tightrope.evaluation import protocol as named_protocol
 from tightrope.games import EnvMaker, GameInfo, GameOptions, make_game
 from tightrope.games.gym import Observations
 from tightrope.network import NetworkMaker, QNetwork, build_network, named_network
@@ -104,8 +105,8 @@ class Agent:
         best = self.q_values(observations).argmax(-1)
         return int(best) if np.ndim(best) == 0 else best
 
-    def evaluate(self, episodes: int | None = None, how: str = "paper", seed: int = 0, **options: Any) -> Evaluation:
-        """Plays games and scores them; `how` is the protocol, "paper" or "sticky".
+    def evaluate(self, episodes: int | None = None, protocol: str = "paper", seed: int = 0) -> Evaluation:
+        """Plays games and scores them by the protocol "paper" or "sticky".
 
         >>> import tightrope
         >>> agent = tightrope.train("maze", frames=300, learn_start_steps=100, out=tmp / "evaluate", quiet=True)
@@ -114,7 +115,7 @@ class Agent:
         """
         if seed < 0:
             raise TightropeError(f"seed = {seed}: must be a whole number of at least 0")
-        plan = protocol(how, Config(**self.facts.config), self.facts.game)
+        plan = named_protocol(protocol, Config(**self.facts.config), self.facts.game)
         if episodes is not None:
             if episodes < 1:
                 raise TightropeError(f"episodes = {episodes}: must be a whole number of at least 1")

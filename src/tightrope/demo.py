@@ -29,6 +29,10 @@ class Act:
     title: str
     fields: dict[str, Any]
 
+    def run(self, out: Path, method: str) -> Path:
+        """Where a method's run of this game is kept."""
+        return out / f"{self.game.replace('/', '-')}-{method}"
+
 
 ACTS = (
     Act("maze", "the paper's maze", {"frames": 12_000}),
@@ -58,7 +62,7 @@ def demo(out: Path) -> None:
                TextColumn("{task.fields[note]:<22}"), TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=console) as progress:
         for act in ACTS:
-            runs = {name: out / f"{act.game.replace('/', '-')}-{name}" for name in METHODS}
+            runs = {name: act.run(out, name) for name in METHODS}
             bars = {
                 name: progress.add_task(f"{act.title}, {name}", total=act.fields["frames"], note="") for name in METHODS
             }
@@ -108,9 +112,9 @@ def demo(out: Path) -> None:
 MAZE_PATH = 24  # the maze's shortest path, and so the power of gamma that the start is worth
 
 
-def start_reached(rows: list[dict[str, Any]], share: float = 0.5) -> int | None:
-    """Frames until the value of the start is a given share of its true size, gamma^(P-1); None if never."""
-    goal = share * 0.99 ** (MAZE_PATH - 1)
+def start_reached(rows: list[dict[str, Any]], path: int = MAZE_PATH) -> int | None:
+    """Frames until the value of the maze's start is half its true size, gamma^(P-1); None if never."""
+    goal = 0.5 * 0.99 ** (path - 1)
     return next((row["frames"] for row in rows if (row["start_value"] or 0) >= goal), None)
 
 
@@ -118,7 +122,7 @@ def table(out: Path) -> Table:
     shown = Table("game", "method", "best evaluation", "last evaluation", "half the value at the start after")
     for act in ACTS:
         for name in METHODS:
-            folder = RunFolder(out / f"{act.game.replace('/', '-')}-{name}")
+            folder = RunFolder(act.run(out, name))
             scores = [float(row["score"]) for row in folder.evaluations()]
             reached = start_reached(folder.metrics()) if act.game == "maze" else None
             told = "" if act.game != "maze" else ("not reached" if reached is None else f"{reached:,} frames")
@@ -137,13 +141,13 @@ def draw(out: Path, picture: Path) -> None:
     colours = {"tightened": "#0072b2", "DQN": "#d55e00"}
     for axis, act in zip(axes[:2], ACTS, strict=True):
         for name in METHODS:
-            rows = RunFolder(out / f"{act.game.replace('/', '-')}-{name}").evaluations()
+            rows = RunFolder(act.run(out, name)).evaluations()
             frames, scores = [int(r["frames"]) / 1000 for r in rows], [float(r["score"]) for r in rows]
             axis.plot(frames, scores, marker="o", markersize=3, label=name, color=colours[name])
         axis.set(title=act.title, xlabel="frames, thousands", ylabel="score, evaluated")
         axis.legend()
     for name in METHODS:
-        metrics = RunFolder(out / f"maze-{name}").metrics()
+        metrics = RunFolder(ACTS[0].run(out, name)).metrics()
         points = [(r["frames"] / 1000, r["start_value"]) for r in metrics if r["start_value"] is not None]
         axes[2].plot(*zip(*points, strict=True), label=name, color=colours[name])
     axes[2].axhline(0.99 ** (MAZE_PATH - 1), color="grey", linestyle=":", label="true value")

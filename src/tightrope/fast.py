@@ -78,8 +78,13 @@ def compile_parts(learner: Learner, dtype: torch.dtype) -> None:
 
 
 def quick(network: QNetwork, dtype: torch.dtype = torch.bfloat16) -> QNetwork:
-    """The paper's network in its faster form, over the same weights; any other as it is."""
-    return BlockNetwork(network, dtype) if network.kind == "paper" else network
+    """A network over the same weights: the paper's in its faster form, any other as it is.
+
+    Always a new one: compiling it leaves the plain network, which acts on other numbers of states, alone.
+    """
+    if network.kind == "paper":
+        return BlockNetwork(network, dtype)
+    return QNetwork(network.body, network.scale, network.kind)
 
 
 class Captured:

@@ -77,13 +77,15 @@ class Trainer:
             env,
         )
         info = self.game.info
-        if config.skip_start_rows >= info.stack and config.skip_start_rows:
+        if config.skip_start_rows and config.skip_start_rows >= info.stack:
             raise TightropeError(
                 f"skip_start_rows = {config.skip_start_rows}: at most {info.stack - 1} for {info.name}, whose states "
                 f"are {info.stack} frames"
             )
-        if network is None:
-            named_network(config.network, info)
+        kind = network or named_network(config.network, info)
+        built = build_network(kind, info.state_shape, info.num_actions, info.scale, seed_for(seed, NETWORK))
+        if network is not None:
+            check_outputs(built, info)
         needed = needed_bytes(config.replay_rows, info.frame_shape, info.frame_dtype)
         self.report(check_memory(needed, self.device))
         if config.save_replay:
@@ -98,10 +100,6 @@ class Trainer:
             config.gamma,
             self.device,
         )
-        kind = network or named_network(config.network, info)
-        built = build_network(kind, info.state_shape, info.num_actions, info.scale, seed_for(seed, NETWORK))
-        if network is not None:
-            check_outputs(built, info)
         self.learner = Learner(built, config, self.device, seed_for(seed, LEARNER))
         self.network = self.learner.online  # the plain network; a faster form of it shares its weights
         self.actor = Actor(self.network, config.num_envs, info, self.device, seed_for(seed, ACTOR))
@@ -223,7 +221,9 @@ class Trainer:
             if played < max(1, config.learn_start_steps):
                 return
             self.started_at = self.steps
-        if config.fast and self.device.type == "cuda" and self.learner.captured is None:
+        # A user's own network is left as it is: it may do what cannot be compiled.
+        ours = self.network.kind != "custom"
+        if config.fast and ours and self.device.type == "cuda" and self.learner.captured is None:
             self.speed_up()
         due = updates_due(self.steps - self.started_at, config)
         while self.learner.updates + self.learner.at_once <= due:
