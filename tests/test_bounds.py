@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from oracle import Episode, episode_return, laid_out, lower, target, upper
 from tightrope.bounds import discounted_returns, lower_bounds, tighten, upper_bounds
+from tightrope.network import stacked
 from tightrope.replay import Reach, Replay
 
 
@@ -51,11 +52,11 @@ def test_every_bound_of_every_row_is_the_papers(
     window = replay.window(times, envs, reach)
     lowers = lower_bounds(
         window.rewards_BH.double(), window.terminal_BH, window.ahead_exists_BA, window.ahead_offsets_BA,
-        values_of(window.ahead_states, by_frame, 0), gamma,
+        values_of(stacked(replay.by_row, window.ahead_rows_BAS), by_frame, 0), gamma,
     )  # fmt: skip
     uppers = upper_bounds(
         window.rewards_BM.double(), window.behind_exists_BC, window.behind_offsets_BC,
-        values_of(window.behind_states, by_frame, 1), gamma,
+        values_of(stacked(replay.by_row, window.behind_rows_BCS), by_frame, 1), gamma,
     )  # fmt: skip
     for i, (t, env) in enumerate(zip(times.tolist(), envs.tolist(), strict=True)):
         if (t, env) not in where:
@@ -69,7 +70,7 @@ def test_every_bound_of_every_row_is_the_papers(
         # The state itself: the last frames of this episode, blank before its first.
         steps = [e.first_row + s for s in range(j - stack + 1, j + 1)]
         frames = [1 + s * len(lives) + env if s >= e.first_row else 0 for s in steps]
-        assert window.states[i].tolist() == frames
+        assert stacked(replay.by_row, window.rows_BS[i]).tolist() == frames
         assert lowers[i, 0].item() == pytest.approx(target(e, j, gamma), abs=1e-9)
         for horizon in range(1, k + 1):
             expected = lower(e, j, horizon, gamma)

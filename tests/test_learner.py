@@ -76,7 +76,7 @@ class Table(nn.Module):
 
 
 def table_learner(states: int, actions: int, **fields: Any) -> tuple[Learner, torch.Tensor, torch.Tensor]:
-    config = preset("maze").replace(**fields)
+    config = preset("maze").replace(**{"batch_size": 64} | fields)
     learner = Learner(QNetwork(Table(states, actions), 1.0), config, torch.device("cpu"), 0)
     online, target = (next(iter(net.parameters())) for net in (learner.online, learner.target))
     return learner, online, target
@@ -102,8 +102,8 @@ def filled(
     return replay
 
 
-def batch_of(learner: Learner, window: Window) -> Batch:
-    return Batch(window.states, window.actions_B, *learner.bounds(window))
+def batch_of(learner: Learner, replay: Replay, window: Window) -> Batch:
+    return Batch(window.rows_BS, window.actions_B, *learner.bounds(window, learner.values(replay, window)))
 
 
 def test_one_update_by_hand() -> None:
@@ -115,7 +115,7 @@ def test_one_update_by_hand() -> None:
         target.copy_(torch.tensor([[0.2, 0.0], [0.0, 0.1], [0.4, 0.0], [9.0, 9.0]]))
         online.copy_(torch.tensor([[0.0, 0.0], [0.0, 0.0], [3.0, 0.0], [0.0, 0.0]]))
     window = replay.window(torch.tensor([0, 1, 2]), torch.tensor([0, 0, 0]), learner.reach)
-    y, low, high, by_return = learner.bounds(window)
+    y, low, high, by_return = learner.bounds(window, learner.values(replay, window))
     # y: 0 + 0.5 * 0.1; 0 + 0.5 * 0.4; 1 (terminal).
     assert y.tolist() == pytest.approx([0.05, 0.2, 1.0])
     # L_1: 0 + 0 + 0.25 * 0.4 = 0.1; 0 + 0.5 * 1 = 0.5; none. R: 0.25, 0.5, 1.
@@ -124,7 +124,7 @@ def test_one_update_by_hand() -> None:
     assert by_return.tolist() == [True, False, False]
     # U_1 of the last: (Q(s_0, a_0) - 0 - 0) / 0.25 = 0.8; the others have no predecessor two steps back.
     assert high.tolist() == pytest.approx([math.inf, math.inf, 0.8])
-    learner.learn(batch_of(learner, window))
+    learner.learn(replay, batch_of(learner, replay, window))
     # (0.05 + 4 * 0.25) / 5 = 0.21; (0.2 + 4 * 0.5) / 5 = 0.44; and Q = 3 > U: (1 + 4 * 0.8) / 5 = 0.84.
     goals = {(0, 0): 0.21, (1, 1): 0.44, (2, 0): 0.84}
     before = {(0, 0): 0.0, (1, 1): 0.0, (2, 0): 3.0}
@@ -144,7 +144,7 @@ def test_errors_are_clipped_and_summed() -> None:
     learner, online, _ = table_learner(2, 2, bounds=False, learning_rate=1.0, rms_decay=0.0, rms_epsilon=1.0)
     replay = filled([[(0, 0, 5.0)]], [1], 0.99)
     window = replay.window(torch.tensor([0, 0, 0]), torch.tensor([0, 0, 0]), learner.reach)
-    learner.learn(batch_of(learner, window))
+    learner.learn(replay, batch_of(learner, replay, window))
     # Three samples, each with an error of -5 clipped to -1: the gradient is -3, the root 1.
     assert online[0, 0].item() == pytest.approx(3.0)
 
@@ -157,7 +157,9 @@ def test_without_rescaling_the_gradient_grows_with_the_penalty() -> None:
         with torch.no_grad():
             learner.target.body.q.copy_(torch.tensor([[0.0], [1.0], [1.0]]))  # type: ignore[operator, union-attr]
         replay = filled([[(0, 0, 0.0), (1, 0, 0.0), (2, 0, 0.0)]], [2], 1.0, terminal=False)
-        learner.learn(batch_of(learner, replay.window(torch.tensor([0]), torch.tensor([0]), learner.reach)))
+        learner.learn(
+            replay, batch_of(learner, replay, replay.window(torch.tensor([0]), torch.tensor([0]), learner.reach))
+        )
         # y = 1 and L = 1, Q = 0: pulled by 1 with rescaling, by 1 + 4 without.
         assert online[0, 0].item() == pytest.approx(expected)
 
@@ -170,7 +172,7 @@ def test_released_end_of_episode_has_the_return_for_target_and_no_bounds() -> No
     replay = filled([[(0, 0, 0.0), (1, 0, 0.0), (2, 0, 1.0)]], [3], 0.5)
     replay.returns[2, 0] = 7.0  # as if closed with a value
     window = replay.window(torch.tensor([1, 2]), torch.tensor([0, 0]), learner.reach)
-    y, low, high, _ = learner.bounds(window)
+    y, low, high, _ = learner.bounds(window, learner.values(replay, window))
     assert y[1] == 7.0
     assert (low[1], high[1]) == (-math.inf, math.inf)
     assert low[0] == 0.5
@@ -200,7 +202,7 @@ def test_sweeps_until_reward_reaches_the_start(length: int, fields: dict[str, An
     sweep = 0
     while online[0, 0].item() <= 1e-6:
         sweep += 1
-        learner.learn(batch_of(learner, replay.window(rows, torch.zeros_like(rows), learner.reach)))
+        learner.learn(replay, batch_of(learner, replay, replay.window(rows, torch.zeros_like(rows), learner.reach)))
         with torch.no_grad():
             target.copy_(online)
     assert sweep == sweeps(length)
@@ -253,8 +255,8 @@ def test_the_optimal_values_of_a_deterministic_mdp_violate_no_bound(seed: int) -
     rows = torch.arange(replay.head)
     rows = rows[replay.valid_centres(rows, torch.zeros_like(rows), learner.reach)]
     window = replay.window(rows, torch.zeros_like(rows), learner.reach)
-    y, low, high, _ = learner.bounds(window)
-    values = learner.online(window.states).gather(1, window.actions_B[:, None])[:, 0]
+    y, low, high, _ = learner.bounds(window, learner.values(replay, window))
+    values = learner.online.taken(replay.by_row, window.rows_BS, window.actions_B)
     assert torch.isfinite(low).float().mean() > 0.5
     assert torch.isfinite(high).float().mean() > 0.2
     assert (low <= values + 1e-4).all()
@@ -333,14 +335,14 @@ def textbook(like: Trainer, config: Config) -> tuple[list[int], list[torch.Tenso
 
     import gymnasium
 
-    coins = torch.Generator().manual_seed(like.actor.generator.initial_seed())
+    coins = torch.Generator().manual_seed(like.sides[0].actor.generator.initial_seed())
     draws = torch.Generator().manual_seed(like.learner.generator.initial_seed())
     online = copy.deepcopy(like.learner.online)
     target = copy.deepcopy(online)
     parameters = list(online.parameters())
     g1, g2 = [torch.zeros_like(p) for p in parameters], [torch.zeros_like(p) for p in parameters]
     env = gymnasium.make("CartPole-v1")
-    state, _ = env.reset(seed=like.game._log.seed_of(0))  # type: ignore[attr-defined]
+    state, _ = env.reset(seed=like.sides[0].game._log.seed_of(0))  # type: ignore[attr-defined]
     memory: list[tuple[Any, int, float, Any, bool] | None] = []  # None: the row of a reset
     actions: list[int] = []
     updates = 0

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tightrope.config import preset
+from tightrope.network import stacked
 from tightrope.replay import BEGIN, TERMINAL, TRANSITION, Reach
 from tightrope.run import Description, RunFolder
 from tightrope.trainer import Trainer
@@ -38,13 +39,18 @@ def test_learning_rewards_are_clipped_and_scores_are_not(tmp_path: Path) -> None
     assert unclipped.replay.rewards.max() >= 10
 
 
+def states(trainer: Trainer) -> torch.Tensor:
+    """What the actors of all environments see."""
+    return torch.cat([side.actor.states for side in trainer.sides])
+
+
 def test_actor_and_sampler_see_the_same_states_across_lives_and_games(tmp_path: Path) -> None:
     """Breakout under random play loses its five lives every 200 steps or so."""
     trainer = made(tmp_path, "breakout")
-    seen = {0: trainer.actor.states.clone()}
+    seen = {0: states(trainer)}
     for time in range(1, 320):
         trainer.step()
-        seen[time] = trainer.actor.states.clone()
+        seen[time] = states(trainer)
     replay = trainer.replay
     times, envs = map(torch.tensor, zip(*[(t, e) for t in range(319) for e in range(4)], strict=True))
     flags = replay.flags[times, envs]
@@ -55,15 +61,15 @@ def test_actor_and_sampler_see_the_same_states_across_lives_and_games(tmp_path: 
     assert 3 < (~valid).sum() < 40
     window = replay.window(times[valid], envs[valid], Reach())
     expected = torch.stack([seen[t][e] for t, e in zip(times[valid].tolist(), envs[valid].tolist(), strict=True)])
-    assert torch.equal(window.states, expected)
+    assert torch.equal(stacked(replay.by_row, window.rows_BS), expected)
     drawn = replay.sample(512, Reach(), replay.draw(512, Reach(), torch.Generator().manual_seed(0)))
     assert ((replay.flags[drawn.times_B, drawn.envs_B] & TRANSITION) > 0).all()
 
 
 def test_each_environment_tosses_its_own_coin(tmp_path: Path) -> None:
     trainer = made(tmp_path, "breakout", num_envs=64)
-    tosses = np.array([trainer.actor.act(0.5) for _ in range(200)])  # [time, environment]
-    best = trainer.actor.network(trainer.actor.states).argmax(1).numpy()
+    tosses = np.array([np.concatenate([s.actor.act(0.5) for s in trainer.sides]) for _ in range(200)])  # [time, env]
+    best = trainer.network(states(trainer)).argmax(1).numpy()
     # With 4 actions half the tosses explore, and three quarters of those away from the best.
     away = (tosses != best).mean(0)
     assert away.mean() == pytest.approx(0.375, abs=0.02)
@@ -77,22 +83,23 @@ def test_the_first_actions_of_a_life_are_random_where_asked(tmp_path: Path) -> N
         list(trainer.network.parameters())[-1][:] = torch.tensor([0.0, 0.0, 0.0, 1e6])
     first, later = [], []
     for _ in range(150):
-        fresh = trainer.life_steps < 4
-        actions = trainer.act()
-        first += actions[fresh].tolist()
-        later += actions[~fresh].tolist()
-        trainer.game.send(actions)
-        trainer.observe(actions, trainer.game.receive())
+        for side in trainer.sides:
+            fresh = side.life_steps < 4
+            trainer.send(side)
+            assert side.sent is not None
+            first += side.sent[fresh].tolist()
+            later += side.sent[~fresh].tolist()
+            trainer.receive(side)
     assert set(later) == {3}
     counts = np.bincount(first, minlength=4)
     assert (counts > 0.15 * len(first)).all()
 
 
 def test_an_epochs_end_cuts_the_games_and_closes_returns_with_the_mean_value(tmp_path: Path) -> None:
-    trainer = made(tmp_path, "pong", "released", num_envs=2, epoch_frames=80, life_noops=0)
+    trainer = made(tmp_path, "pong", "released", num_envs=2, epoch_frames=80, life_noops=0, overlap=False)
     gamma = trainer.config.gamma
     for _ in range(10):
-        last_states = trainer.actor.states.clone()
+        last_states = states(trainer)
         trainer.step()
     # 10 steps of 2 environments are 80 frames: the tenth row of each was cut, and stored as terminal.
     replay = trainer.replay

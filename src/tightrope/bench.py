@@ -81,14 +81,18 @@ def one_update(trainer: Trainer) -> int:
 
 def one_act(trainer: Trainer) -> int:
     """The actor alone: states acted on."""
-    return len(trainer.actor.act(0.1))
+    return sum(len(side.actor.act(0.1)) for side in trainer.sides)
 
 
 def one_play(trainer: Trainer, rng: np.random.Generator) -> int:
     """The games alone, under random actions: frames played."""
-    info = trainer.game.info
-    trainer.game.send(rng.integers(0, info.num_actions, trainer.game.num_envs))
-    return int(trainer.game.receive().transition.sum()) * info.frames_per_step
+    played = 0
+    for side in trainer.sides:
+        if side.sent is not None:
+            played += int(side.game.receive().transition.sum())
+        side.sent = rng.integers(0, trainer.info.num_actions, side.game.num_envs)
+        side.game.send(side.sent)
+    return played * trainer.info.frames_per_step
 
 
 def bench(
@@ -107,7 +111,7 @@ def bench(
     with tempfile.TemporaryDirectory() as folder:
         for name in ("paper", "dqn"):
             trainer = trainer_for(game, name, Path(folder) / name, str(where), fields)
-            with threads(None if trainer.game.info.network == "paper" else 1):
+            with threads(None if trainer.info.network == "paper" else 1):
                 found[f"{name}_frames_per_second"] = rate(partial(one_step, trainer), seconds, where)
                 found[f"{name}_update_ms"] = 1000 / rate(partial(one_update, trainer), seconds, where)
                 if name == "paper":

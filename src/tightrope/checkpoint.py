@@ -227,9 +227,8 @@ def _columns(replay: Replay) -> dict[str, Tensor]:
 
 
 def arrays_to_tensors(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:
-    return {f"{prefix}.{name}": torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+    return {prefix + name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
 
 
 def tensors_to_arrays(prefix: str, tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:
-    start = prefix + "."
-    return {name.removeprefix(start): t.numpy() for name, t in tensors.items() if name.startswith(start)}
+    return {name.removeprefix(prefix): t.numpy() for name, t in tensors.items() if name.startswith(prefix)}

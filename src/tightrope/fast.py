@@ -2,19 +2,17 @@
 
 What is captured are `Learner`'s own functions, several groups at once: while one group learns, the next is sampled and
 valued by the target network beside it, for neither depends on the other. What is compiled are the pure parts. The one
-thing written twice is the network's arithmetic: the first two convolutions as blocks of pixels made channels and 2x2
-convolutions, in bfloat16, the weights staying float32 and in their own order (tests show that both agree with the plain
-network).
+thing written twice is the network's arithmetic (fused.py), and tests show that it is the plain network's.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
+from tightrope.actor import Actor
 from tightrope.learner import Learner
 from tightrope.network import QNetwork
 from tightrope.replay import Replay
@@ -22,72 +20,43 @@ from tightrope.replay import Replay
 WARM_UPS = 3
 
 
-class BlockNetwork(QNetwork):
-    """The paper's network, its strided convolutions as space-to-depth and 2x2."""
-
-    def __init__(self, network: QNetwork, dtype: torch.dtype) -> None:
-        super().__init__(network.body, network.scale, network.kind)
-        self.dtype = dtype
-
-    def forward(self, states: Tensor) -> Tensor:
-        conv1, conv2, conv3, fc1, fc2 = (p for p in self.body.modules() if isinstance(p, nn.Conv2d | nn.Linear))
-        dtype = self.dtype
-        last = torch.channels_last
-
-        def bias(layer: nn.Module) -> Tensor:
-            assert isinstance(layer.bias, Tensor)
-            return layer.bias.to(dtype)
-
-        x = functional.pixel_unshuffle(states, 4).to(dtype, memory_format=last)
-        # The scale goes into the weights, which are fewer than the pixels.
-        x = functional.conv2d(x, (blocks(conv1.weight, 4) * self.scale).to(dtype, memory_format=last), bias(conv1))
-        x = functional.pixel_unshuffle(x.relu(), 2)
-        x = functional.conv2d(x, blocks(conv2.weight, 2).to(dtype, memory_format=last), bias(conv2)).relu()
-        x = functional.conv2d(x, conv3.weight.to(dtype, memory_format=last), bias(conv3)).relu()
-        x = functional.linear(x.flatten(1), fc1.weight.to(dtype), bias(fc1)).relu()
-        return functional.linear(x, fc2.weight.to(dtype), bias(fc2)).float()
-
-
-def blocks(weight: Tensor, side: int) -> Tensor:
-    """A strided convolution's weight for input whose blocks of side x side pixels have become channels."""
-    out, channels, height, width = weight.shape
-    parts = weight.reshape(out, channels, height // side, side, width // side, side)
-    return parts.permute(0, 1, 3, 5, 2, 4).reshape(out, channels * side * side, height // side, width // side)
-
-
 def speed_up(learner: Learner, replay: Replay, dtype: torch.dtype = torch.bfloat16) -> None:
     """Captures the learner's updates over this replay. The replay must hold rows; nothing is learned here."""
     if learner.device.type != "cuda":
         raise ValueError("capture needs a GPU")
-    compile_parts(learner, dtype)
+    compile_parts(learner, replay, dtype)
     # As many groups as one step of all environments makes due, in step with the target network.
     groups = learner.config.target_every_updates // learner.group_size
     fitting = max(n for n in range(1, groups + 1) if groups % n == 0 and n * learner.group_size <= learner.due_at_once)
-    learner.captured = Captured(learner, replay, fitting)
+    learner.captured = CapturedUpdates(learner, replay, fitting)
     learner.at_once = fitting * learner.group_size
 
 
-def compile_parts(learner: Learner, dtype: torch.dtype) -> None:
-    """The pure parts of an update, compiled for the shapes at hand."""
-    learner.online, learner.target = quick(learner.online, dtype), quick(learner.target, dtype)
+def compile_parts(learner: Learner, replay: Replay, dtype: torch.dtype = torch.float32, fuse: bool = True) -> None:
+    """The pure parts of an update, compiled for the shapes at hand, and the networks in their faster form."""
     options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
-    learner.prepare = torch.compile(learner.prepare, **options)  # type: ignore[method-assign]
-    learner.pull = torch.compile(learner.pull, **options)  # type: ignore[method-assign]
-    learner.online.forward = torch.compile(learner.online.forward, **options)  # type: ignore[method-assign]
-    learner.optimiser.step = torch.compile(learner.optimiser.step, **options)  # type: ignore[method-assign]
+    for name in ("sample", "bounds", "pull", "advance"):
+        setattr(learner, name, torch.compile(getattr(learner, name), **options))
+    for name in ("online", "target"):
+        setattr(learner, name, quick(getattr(learner, name), replay, dtype, fuse, options))
 
 
-def quick(network: QNetwork, dtype: torch.dtype = torch.bfloat16) -> QNetwork:
-    """A network over the same weights: the paper's in its faster form, any other as it is.
+def quick(network: QNetwork, replay: Replay, dtype: torch.dtype, fuse: bool, options: dict[str, Any]) -> QNetwork:
+    """A network over the same weights: the paper's as fused kernels, any other compiled.
 
-    Always a new one: compiling it leaves the plain network, which acts on other numbers of states, alone.
+    Always a new one: the plain network, which may be asked for other numbers of states, stays as it is.
     """
-    if network.kind == "paper":
-        return BlockNetwork(network, dtype)
-    return QNetwork(network.body, network.scale, network.kind)
+    if fuse:
+        from tightrope import fused
+
+        if fused.fits(network, replay.frames.shape[2:], replay.frames.dtype, replay.stack):
+            return fused.FusedNetwork(network, dtype)
+    compiled = QNetwork(network.body, network.scale, network.kind)
+    compiled.forward = torch.compile(compiled.forward, **options)  # type: ignore[method-assign]
+    return compiled
 
 
-class Captured:
+class CapturedUpdates:
     """So many groups of updates as one graph; calling it runs them. `chances`: the random numbers of the last call."""
 
     def __init__(self, learner: Learner, replay: Replay, groups: int) -> None:
@@ -97,28 +66,66 @@ class Captured:
         random_state = learner.generator.get_state()
         self.graph = torch.cuda.CUDAGraph()
         self.graph.register_generator_state(learner.generator)
-        warm, beside = torch.cuda.Stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        warm.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(warm):
-            for _ in range(WARM_UPS):
-                learner.group(replay)
-        torch.cuda.current_stream().wait_stream(warm)
-        with torch.cuda.graph(self.graph):
+        # Learning is a chain of small kernels; what runs beside it must not make them queue.
+        main, beside = torch.cuda.Stream(priority=-1), torch.cuda.Stream(priority=0)  # type: ignore[no-untyped-call]
+        warm_up(lambda: learner.group(replay))
+        with torch.cuda.graph(self.graph, stream=main):
             self.chances = [learner.draw(replay) for _ in range(groups)]
             # All batches stay referenced until the end: memory of one stream must not be given to the other.
             batches = [learner.prepare(replay, self.chances[0])]
             for group in range(groups):
-                main = torch.cuda.current_stream()
                 beside.wait_stream(main)
                 if group + 1 < groups:
                     with torch.cuda.stream(beside):
                         batches.append(learner.prepare(replay, self.chances[group + 1]))
-                learner.learn_all(batches[group])
+                learner.learn_all(replay, batches[group])
                 main.wait_stream(beside)
         with torch.no_grad():
             for tensor, value in zip(changed, before, strict=True):
                 tensor.copy_(value)
+        learner.online.refresh()
         learner.generator.set_state(random_state)
 
     def __call__(self) -> None:
         self.graph.replay()
+
+
+def speed_up_actor(actor: Actor, network: QNetwork) -> None:
+    """The actor's work on the device as two graphs: taking the newest frames in, and choosing."""
+    actor.network = network
+    kept = [actor.frames, actor.start_values]
+    before = [tensor.clone() for tensor in kept]
+    random_state = actor.generator.get_state()
+    actor.shift = captured(actor.shift, actor.generator)  # type: ignore[method-assign]
+    actor.choose = captured(actor.choose, actor.generator)  # type: ignore[method-assign]
+    for tensor, value in zip(kept, before, strict=True):
+        tensor.copy_(value)
+    actor.generator.set_state(random_state)
+
+
+Result = TypeVar("Result")
+
+
+def captured(work: Callable[[], Result], generator: torch.Generator) -> Callable[[], Result]:
+    """Work that reads and writes the same tensors every time, as a graph."""
+    graph = torch.cuda.CUDAGraph()
+    graph.register_generator_state(generator)
+    warm_up(work)
+    with torch.cuda.graph(graph):
+        result = work()
+
+    def replay() -> Result:
+        graph.replay()
+        return result
+
+    return replay
+
+
+def warm_up(work: Callable[[], Any]) -> None:
+    """Compiles and allocates before capture, on a stream of its own as PyTorch asks."""
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_UPS):
+            work()
+    torch.cuda.current_stream().wait_stream(stream)

@@ -34,7 +34,7 @@ TELEMETRY = (
 class Batch(NamedTuple):
     """Samples with what the target network says of them."""
 
-    states: Tensor  # [B, *state]
+    rows_BS: Tensor  # where the frames of their states lie
     actions_B: Tensor
     y_B: Tensor
     lower_B: Tensor  # L_max, R_j included; -inf where there is none
@@ -98,7 +98,8 @@ class Learner:
         self.lam = torch.tensor(config.lam, device=device)
         self.learning_rate = torch.tensor(config.learning_rate, device=device)
         self.captured: Callable[[], None] | None = None  # by fast.py
-        self.telemetry = torch.zeros(len(TELEMETRY), dtype=torch.float64, device=device)
+        # A sum for each place in a batch: added up only when somebody looks.
+        self.telemetry = torch.zeros(len(TELEMETRY), config.batch_size, dtype=torch.float64, device=device)
 
     def update(self, replay: Replay) -> None:
         """`at_once` updates; the target network follows every `target_every_updates`."""
@@ -112,39 +113,53 @@ class Learner:
 
     def group(self, replay: Replay) -> None:
         """Updates that share one sampling and one pass of the target network, which does not change between them."""
-        self.learn_all(self.prepare(replay, self.draw(replay)))
+        self.learn_all(replay, self.prepare(replay, self.draw(replay)))
 
     def draw(self, replay: Replay) -> Chances:
         """The random numbers of a group."""
         return replay.draw(self.config.batch_size * self.group_size, self.reach, self.generator)
 
-    def learn_all(self, batch: Batch) -> None:
+    def learn_all(self, replay: Replay, batch: Batch) -> None:
         """One gradient step for each part of the group's batch."""
         for part in zip(*(torch.split(column, self.config.batch_size) for column in batch), strict=True):
-            self.learn(Batch(*part))
+            self.learn(replay, Batch(*part))
 
     @torch.no_grad()
     def follow(self) -> None:
         """The target network becomes the online one."""
         torch._foreach_copy_(list(self.target.state_dict().values()), list(self.online.state_dict().values()))
+        self.target.refresh()
 
     @torch.no_grad()
     def prepare(self, replay: Replay, chances: Chances) -> Batch:
         """Samples with their targets and bounds; nothing here depends on the online network."""
-        window = replay.sample(self.config.batch_size * self.group_size, self.reach, chances)
-        return Batch(window.states, window.actions_B, *self.bounds(window))
+        window = self.sample(replay, chances)
+        return Batch(window.rows_BS, window.actions_B, *self.bounds(window, self.values(replay, window)))
 
-    def learn(self, batch: Batch) -> None:
+    def sample(self, replay: Replay, chances: Chances) -> Window:
+        return replay.sample(self.config.batch_size * self.group_size, self.reach, chances)
+
+    @torch.no_grad()
+    def values(self, replay: Replay, window: Window) -> Tensor:
+        """What the target network says of the neighbours, ahead and then behind, all in one pass."""
+        neighbours = torch.cat([window.ahead_rows_BAS, window.behind_rows_BCS], dim=1)
+        return self.target.at(replay.by_row, neighbours)
+
+    def learn(self, replay: Replay, batch: Batch) -> None:
         """One gradient step."""
-        q_B = self.online(batch.states).gather(1, batch.actions_B[:, None])[:, 0]
-        gradient_B, sums = self.pull(q_B.detach(), batch)
+        q_B = self.online.taken(replay.by_row, batch.rows_BS, batch.actions_B)
+        gradient_B = self.pull(q_B.detach(), batch)
         self.online.zero_grad(set_to_none=True)
         q_B.backward(gradient_B)  # type: ignore[no-untyped-call]
-        self.optimiser.step(self.learning_rate)
-        self.telemetry += sums
+        self.advance()
 
-    def pull(self, q_B: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The gradient of the loss with respect to Q, and what the telemetry sums up.
+    def advance(self) -> None:
+        """From gradients to weights."""
+        self.optimiser.step(self.learning_rate)
+        self.online.refresh()
+
+    def pull(self, q_B: Tensor, batch: Batch) -> Tensor:
+        """The gradient of the loss with respect to Q; and the telemetry is told.
 
         Summed over the batch, not averaged, and without the square's factor 2: as the released program.
         """
@@ -166,17 +181,17 @@ class Learner:
             "upper_gap": torch.where(high_B, q_B - batch.upper_B, 0.0),
             "return_tightest": batch.by_return_B.to(q_B.dtype),
         }
-        return gradient_B, torch.stack([columns[name].sum() for name in TELEMETRY]).to(torch.float64)
+        self.telemetry[:, : len(q_B)] += torch.stack([columns[name] for name in TELEMETRY])
+        return gradient_B
 
     @torch.no_grad()
-    def bounds(self, window: Window) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """y, L_max, U_min, and where R_j is above y and every L. Without bounds L is -inf and U is inf."""
+    def bounds(self, window: Window, values: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """y, L_max, U_min, and where R_j is above y and every L. Without bounds L is -inf and U is inf.
+
+        `values` are the neighbours' [B, ahead and behind, actions].
+        """
         config = self.config
-        batch = len(window.actions_B)
         ahead = window.ahead_offsets_BA.shape[1]
-        # All neighbours in one forward pass.
-        neighbours = torch.cat([window.ahead_states, window.behind_states], dim=1)
-        values = self.target(neighbours.flatten(0, 1)).unflatten(0, (batch, -1))
         lower_BA = lower_bounds(
             window.rewards_BH,
             window.terminal_BH,
@@ -212,7 +227,7 @@ class Learner:
 
     def read_telemetry(self) -> dict[str, float]:
         """Means since the last reading, by name, and a fresh start. Gaps are means over the violations."""
-        total = dict(zip(TELEMETRY, self.telemetry.tolist(), strict=True))
+        total = dict(zip(TELEMETRY, self.telemetry.sum(1).tolist(), strict=True))
         self.telemetry.zero_()
         samples = total.pop("samples")
         if samples == 0:

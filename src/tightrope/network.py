@@ -31,6 +31,25 @@ class QNetwork(nn.Module):
         values: Tensor = self.body(inputs if self.scale == 1 else inputs * self.scale)
         return values
 
+    def at(self, frames: Tensor, rows: Tensor) -> Tensor:
+        """Values [..., actions] of the states whose frames lie in these rows [..., stack]."""
+        values: Tensor = self(stacked(frames, rows.flatten(0, -2)))
+        return values.view(*rows.shape[:-1], -1)
+
+    def taken(self, frames: Tensor, rows: Tensor, actions: Tensor) -> Tensor:
+        """The value of one action in each of the states."""
+        return self.at(frames, rows).gather(1, actions[:, None])[:, 0]
+
+    def refresh(self) -> None:
+        """Called after every change of the weights, for forms of a network that keep a copy of them."""
+
+
+def stacked(frames: Tensor, rows: Tensor) -> Tensor:
+    """States from their frames [rows, channels, ...]: [..., stack] -> [..., stack * channels, ...]. Row -1 is blank."""
+    picked = frames[rows.clamp(min=0)]
+    picked = picked * (rows >= 0).view(*rows.shape, *[1] * (frames.dim() - 1))
+    return picked.flatten(rows.dim() - 1, rows.dim())
+
 
 def paper_body(shape: tuple[int, ...], num_actions: int) -> nn.Module:
     """The Nature network, for images of at least 36x36: three convolutions, 512 units."""

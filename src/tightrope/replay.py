@@ -28,17 +28,17 @@ BEGIN, TERMINAL, CUT, TRANSITION, FINISHED = 1, 2, 4, 8, 16
 class Window(NamedTuple):
     """A batch of samples and the neighbours their bounds need. Letters as in bounds.py."""
 
-    states: Tensor  # [B, *state]
+    rows_BS: Tensor  # where the frames of the samples' states lie (`by_row`), oldest first; -1: blank
     actions_B: Tensor
     ended_B: Tensor  # the sample is its episode's last step
     returns_B: Tensor  # R_j, not-a-number where unknown
     rewards_BH: Tensor
     terminal_BH: Tensor
-    ahead_states: Tensor  # [B, A, *state]
+    ahead_rows_BAS: Tensor
     ahead_offsets_BA: Tensor
     ahead_exists_BA: Tensor
     rewards_BM: Tensor
-    behind_states: Tensor  # [B, C, *state]
+    behind_rows_BCS: Tensor
     behind_actions_BC: Tensor
     behind_offsets_BC: Tensor
     behind_exists_BC: Tensor
@@ -117,18 +117,23 @@ class Replay:
         self.clock = torch.full((), -1, dtype=torch.int64, device=device)  # the same, where kernels can read it
         self.finished_rows = 0
         self.began = np.zeros(num_envs, dtype=np.int64)  # time of the row at which each running episode began
-        self.state_shape = (stack * frame_shape[0], *frame_shape[1:])
 
     # ---------------------------------------------------------------------------------------------------- writing
 
-    def _put(self, array: np.ndarray | Tensor) -> Tensor:
-        return torch.as_tensor(array, device=self.device)
+    @property
+    def by_row(self) -> Tensor:
+        """All frames in one column."""
+        return self.frames.flatten(0, 1)
+
+    def _put(self, array: np.ndarray) -> Tensor:
+        # Not blocking: otherwise the host would wait until the device has done all that it was told before.
+        return torch.from_numpy(array).to(self.device, non_blocking=True)
 
     def start(self, frames: np.ndarray) -> None:
         """The first frames of all environments: the first pending row."""
         self.head = 0
         self.clock.fill_(0)
-        self.frames[0] = self._put(frames)
+        self.frames[0] = self._put(np.ascontiguousarray(frames))
         self.flags[0] = BEGIN
         self.began[:] = 0
 
@@ -154,7 +159,7 @@ class Replay:
         self.rewards[slot] = self._put(rewards.astype(np.float32))
         self.returns[slot] = torch.nan
         self.flags[slot] += self._put(bits.astype(np.uint8))
-        self.frames[next_slot] = self._put(next_frames)
+        self.frames[next_slot] = torch.as_tensor(next_frames)
         self.flags[next_slot] = self._put(next_begins.astype(np.uint8) * np.uint8(BEGIN))
         self.head += 1
         self.clock += 1
@@ -292,28 +297,26 @@ class Replay:
             behind_offsets = torch.arange(reach.behind_from, last, device=self.device).expand(len(times_B), -1)
         behind_exists = usable_BM.gather(1, behind_offsets - 1)
 
-        def states_at(offsets: Tensor) -> Tensor:
+        def rows_at(offsets: Tensor) -> Tensor:
             columns = offsets + behind  # into visible, whose column `behind` is the sample itself
             visible = visible_BWS.gather(1, columns[..., None].expand(-1, -1, stack)).flip(-1)
             ages = torch.arange(stack - 1, -1, -1, device=self.device)
             slots = (times_B[:, None, None] + offsets[..., None] - ages) % self.length
-            frames = self.frames[slots, envs_B[:, None, None]]
-            frames = frames * visible.view(*visible.shape, *[1] * (frames.dim() - 3))
-            return frames.reshape(*offsets.shape, *self.state_shape)
+            return torch.where(visible, slots * self.num_envs + envs_B[:, None, None], -1)
 
         here = torch.zeros_like(times_B)[:, None]
         return Window(
-            states=states_at(here)[:, 0],
+            rows_BS=rows_at(here)[:, 0],
             actions_B=actions_BW[:, centre].long(),
             ended_B=ends_BH[:, 0],
             returns_B=self.returns[times_B % self.length, envs_B],
             rewards_BH=rewards_BW[:, centre:-1],
             terminal_BH=terminal_BH[:, :-1],
-            ahead_states=states_at(ahead_offsets),
+            ahead_rows_BAS=rows_at(ahead_offsets),
             ahead_offsets_BA=ahead_offsets,
             ahead_exists_BA=ahead_exists,
             rewards_BM=rewards_BW[:, centre - behind : centre].flip(1),
-            behind_states=states_at(-behind_offsets),
+            behind_rows_BCS=rows_at(-behind_offsets),
             behind_actions_BC=actions_BW.gather(1, centre - behind_offsets).long(),
             behind_offsets_BC=behind_offsets,
             behind_exists_BC=behind_exists,

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tightrope.config import Config
 from tightrope.device import pick_device, threads
 from tightrope.errors import TightropeError
 from tightrope.evaluation import Evaluator, training_protocol
-from tightrope.games import EnvMaker, GameOptions, Step, make_game
+from tightrope.games import EnvMaker, Game, GameOptions, Step, make_game
 from tightrope.learner import Learner
 from tightrope.network import NetworkMaker, build_network, check_outputs, named_network
 from tightrope.replay import Replay, check_memory, needed_bytes
@@ -38,6 +39,18 @@ def epsilon_at(steps_since_start: int, config: Config) -> float:
     """Linear from epsilon_start to epsilon_end, counted from the start of learning."""
     done = min(1.0, steps_since_start / config.epsilon_decay_steps)
     return config.epsilon_start + done * (config.epsilon_end - config.epsilon_start)
+
+
+@dataclass
+class Side:
+    """Environments that step together, and who acts in them."""
+
+    game: Game
+    actor: Actor
+    life_steps: np.ndarray  # since each environment's episode began
+    epoch: int = 0  # in which it last stepped
+    sent: np.ndarray | None = None  # actions that are being played
+    played: tuple[np.ndarray, Step, np.ndarray] | None = None  # actions, what came of them, and the returns' tails
 
 
 def updates_due(steps_since_start: int, config: Config) -> int:
@@ -63,20 +76,21 @@ class Trainer:
         self.env = env
         self.report, self.glance = report, glance
         seed = description.seed
-        self.game = make_game(
-            description.game,
-            config.num_envs,
-            seed_for(seed, GAME),
-            GameOptions(
-                max_game_frames=config.max_game_frames,
-                noop_max=config.noop_max,
-                sticky=config.sticky,
-                life_ends=config.life_ends,
-                life_noops=config.life_noops,
-            ),
-            env,
+        options = GameOptions(
+            max_game_frames=config.max_game_frames,
+            noop_max=config.noop_max,
+            sticky=config.sticky,
+            life_ends=config.life_ends,
+            life_noops=config.life_noops,
         )
-        info = self.game.info
+        # Two halves in turn: while the actions of one are chosen the other plays. Alone, an environment plays the
+        # textbook loop.
+        self.overlap = config.overlap and config.num_envs > 1
+        halves = [config.num_envs - config.num_envs // 2, config.num_envs // 2] if self.overlap else [config.num_envs]
+        games = [
+            make_game(description.game, size, seed_for(seed, GAME, i), options, env) for i, size in enumerate(halves)
+        ]
+        self.info = info = games[0].info
         if config.skip_start_rows and config.skip_start_rows >= info.stack:
             raise TightropeError(
                 f"skip_start_rows = {config.skip_start_rows}: at most {info.stack - 1} for {info.name}, whose states "
@@ -102,14 +116,18 @@ class Trainer:
         )
         self.learner = Learner(built, config, self.device, seed_for(seed, LEARNER))
         self.network = self.learner.online  # the plain network; a faster form of it shares its weights
-        self.actor = Actor(self.network, config.num_envs, info, self.device, seed_for(seed, ACTOR))
+        self.sides = [
+            Side(
+                game,
+                Actor(self.network, game.num_envs, info, self.device, seed_for(seed, ACTOR, i)),
+                np.zeros(game.num_envs, dtype=np.int64),
+            )
+            for i, game in enumerate(games)
+        ]
         self.evaluator: Evaluator | None = None
-        # Alone, an environment plays the textbook loop.
-        self.overlap = config.overlap and config.num_envs > 1
 
         self.steps = 0
         self.started_at: int | None = None  # steps at which learning started
-        self.life_steps = np.zeros(config.num_envs, dtype=np.int64)
         self.games = 0
         self.epochs = 0
         self.recent_scores: deque[float] = deque(maxlen=100)
@@ -127,7 +145,7 @@ class Trainer:
 
     @property
     def frames(self) -> int:
-        return self.steps * self.game.info.frames_per_step
+        return self.steps * self.info.frames_per_step
 
     @property
     def epsilon(self) -> float:
@@ -140,14 +158,15 @@ class Trainer:
 
     def start(self) -> None:
         """The first observations."""
-        first = self.game.reset()
-        self.replay.start(first)
-        self.actor.observe(first, np.ones(self.config.num_envs, dtype=bool))
+        first = [side.game.reset() for side in self.sides]
+        self.replay.start(np.concatenate(first))
+        for side, frames in zip(self.sides, first, strict=True):
+            side.actor.observe(frames, np.ones(len(frames), dtype=bool))
 
     def train(self) -> Iterator[dict[str, Any]]:
         """Plays and learns until the budget is spent or a signal comes; yields each line of metrics."""
         config = self.config
-        with threads(None if self.game.info.network == "paper" else 1):
+        with threads(None if self.info.network == "paper" else 1):
             while self.frames < config.frames and not self._stop:
                 self.step()
                 if self.crossed(config.log_frames):
@@ -168,57 +187,77 @@ class Trainer:
     def step(self) -> None:
         """One action in every environment, what came of it into the replay, and the updates that are due.
 
-        With `overlap` the updates run while the games play: then an action is chosen before the updates that the step
-        before it made due, not after them.
+        With `overlap` the updates run while the games play, and each half's next actions are sent as soon as its frames
+        are here: then an action is chosen before the updates that the step before it made due, not after them.
         """
-        actions = self.act()
-        self.game.send(actions)
-        if self.overlap:
-            self.learn()
-        self.observe(actions, self.game.receive())
+        self._steps_before = self.steps
+        for side in self.sides:
+            if side.sent is None:
+                self.send(side)
+        for side in self.sides:
+            self.receive(side)
+            if self.overlap:
+                self.send(side)
+                self.learn()
+        self.store()
         if not self.overlap:
             self.learn()
 
-    def act(self) -> np.ndarray:
+    def send(self, side: Side) -> None:
+        """The next actions, to be played while we do something else."""
         random_steps = self.config.random_start_steps
-        return self.actor.act(self.epsilon, self.life_steps < random_steps if random_steps else None)
+        side.sent = side.actor.act(self.epsilon, side.life_steps < random_steps if random_steps else None)
+        side.game.send(side.sent)
 
-    def observe(self, actions: np.ndarray, step: Step) -> None:
+    def receive(self, side: Side) -> None:
+        """What came of the actions sent."""
         config = self.config
-        self._steps_before = self.steps
+        assert side.sent is not None
+        actions, step = side.sent, side.game.receive()
+        side.sent = None
         self.steps += int(step.transition.sum())
-        if config.cut_at_epoch and self.crossed(config.epoch_frames):
+        epoch = self.frames // config.epoch_frames
+        if config.cut_at_epoch and epoch > side.epoch:
             step.cut |= step.transition & ~step.terminal
-            self.game.cut_off()
-        frames = torch.as_tensor(step.frames, device=self.device)
-        self.store(actions, step, frames)
-        self.actor.observe(frames, step.begins)
-        self.life_steps = np.where(step.begins, 0, self.life_steps + step.transition)
+            side.game.cut_off()
+        side.epoch = epoch
+        # What an episode's return is closed with: nothing after a terminal step; after a cut what cut_return says.
+        tails = np.zeros(len(actions))
+        if step.cut.any():
+            if config.cut_return == "absent":
+                tails[step.cut] = np.nan
+            elif config.cut_return == "mean_q":
+                tails[step.cut] = side.actor.mean_values()[step.cut]
+                step.terminal, step.cut = step.terminal | step.cut, np.zeros_like(step.cut)
+        side.played = (actions, step, tails)
+        side.actor.observe(step.frames, step.begins)
+        side.life_steps = np.where(step.begins, 0, side.life_steps + step.transition)
         self.recent_scores.extend(step.scores[step.game_over].tolist())
         self.games += int(step.game_over.sum())
 
-    def store(self, actions: np.ndarray, step: Step, frames: torch.Tensor) -> None:
-        config = self.config
-        rewards = step.rewards
-        if config.clip_rewards and self.game.info.rom is not None:
+    def store(self) -> None:
+        """What all environments have played becomes one row of the replay."""
+        played = [side.played for side in self.sides if side.played is not None]
+        actions, tails = (np.concatenate([p[i] for p in played]) for i in (0, 2))
+
+        def all_of(name: str) -> np.ndarray:
+            return np.concatenate([getattr(step, name) for _, step, _ in played])
+
+        rewards = all_of("rewards")
+        if self.config.clip_rewards and self.info.rom is not None:
             rewards = np.clip(rewards, -1, 1)
-        terminal, cut = step.terminal, step.cut
-        # What an episode's return is closed with: nothing after a terminal step; after a cut what cut_return says.
-        tails = np.zeros(len(rewards))
-        if cut.any():
-            if config.cut_return == "absent":
-                tails[cut] = np.nan
-            elif config.cut_return == "mean_q":
-                tails[cut] = self.actor.mean_values()[cut]
-                terminal, cut = terminal | cut, np.zeros_like(cut)
-        self.replay.append(actions, rewards, step.transition, terminal, cut, frames, step.begins, tails)
+        frames = torch.cat([side.actor.newest for side in self.sides])
+        self.replay.append(
+            actions, rewards, all_of("transition"), all_of("terminal"), all_of("cut"), frames, all_of("begins"), tails
+        )
 
     def learn(self) -> None:
         """The updates that the steps so far call for."""
         config = self.config
         if self.started_at is None:
             played = self.steps if config.sample_unfinished else self.replay.finished_rows
-            if played < max(1, config.learn_start_steps):
+            # The newest step is stored only after both halves have played it.
+            if played < max(1, config.learn_start_steps) or self.replay.head == 0:
                 return
             self.started_at = self.steps
         # A user's own network is left as it is: it may do what cannot be compiled.
@@ -235,12 +274,13 @@ class Trainer:
 
         began = time.monotonic()
         fast.speed_up(self.learner, self.replay)
-        self.actor.network = fast.quick(self.network)
+        for side in self.sides:
+            fast.speed_up_actor(side.actor, self.learner.online)
         self.report(f"update compiled and captured in {time.monotonic() - began:.0f} s")
 
     def crossed(self, frames: int) -> bool:
         """Whether the newest step passed a multiple of so many frames."""
-        per_step = self.game.info.frames_per_step
+        per_step = self.info.frames_per_step
         return self.steps * per_step // frames > self._steps_before * per_step // frames
 
     # ------------------------------------------------------------------------------------------------------- records
@@ -253,7 +293,7 @@ class Trainer:
         return {
             "frames": self.frames,
             "score": score,
-            "normalised_pct": normalised(self.game.info.rom, score) if score is not None else None,
+            "normalised_pct": normalised(self.info.rom, score) if score is not None else None,
             "games": self.games,
             "epsilon": self.epsilon,
             "updates": self.learner.updates,
@@ -263,10 +303,17 @@ class Trainer:
 
     def log(self) -> dict[str, Any]:
         """One line of metrics: the progress, and the learner's means since the last one."""
-        values = self.progress() | {"start_value": self.actor.read_start_value()} | self.learner.read_telemetry()
+        values = self.progress() | {"start_value": self.start_value()} | self.learner.read_telemetry()
         self._last_log = (self.frames, self.seconds)
         self.folder.log(values)
         return values
+
+    def start_value(self) -> float | None:
+        """Mean value of the episodes' first states since the last line of metrics; None if none began."""
+        total, count = torch.stack([side.actor.start_values for side in self.sides]).sum(0).tolist()
+        for side in self.sides:
+            side.actor.start_values.zero_()
+        return total / count if count else None
 
     def end_epoch(self, last: bool = False) -> None:
         """Evaluates if an epoch has ended since the last time, and at the run's end. A signal stops it; a resumed run
@@ -279,10 +326,10 @@ class Trainer:
             return
         began = time.monotonic()
         if self.evaluator is None:
-            how = training_protocol(self.config, self.game.info.name)
-            self.evaluator = Evaluator(self.game.info.name, how, self.device, self.env)
+            how = training_protocol(self.config, self.info.name)
+            self.evaluator = Evaluator(self.info.name, how, self.device, self.env)
         seed = seed_for(self.description.seed, EVALUATION, epochs)
-        result = self.evaluator.play(self.actor.network, seed, lambda: self._stop)
+        result = self.evaluator.play(self.sides[0].actor.network, seed, lambda: self._stop)
         if result is None:
             return
         self.epochs, self._evaluated_at = epochs, self.steps
@@ -308,7 +355,7 @@ class Trainer:
     def agent(self) -> Agent:
         """The agent as it stands."""
         facts = AgentFacts(
-            game=self.game.info.name,
+            game=self.info.name,
             preset=self.description.preset,
             seed=self.description.seed,
             frames=self.frames,
@@ -316,7 +363,7 @@ class Trainer:
             network=self.description.network,
             config=self.config.to_dict(),
         )
-        return Agent(self.network, self.game.info, facts, self.device, self.env)
+        return Agent(self.network, self.info, facts, self.device, self.env)
 
     # -------------------------------------------------------------------------------------------- saving and resuming
 
@@ -325,24 +372,20 @@ class Trainer:
         if self._saved_at == self.steps:
             return
         self.agent().save(self.folder.last)
-        learner, actor = self.learner, self.actor
+        learner = self.learner
         tensors = {
             **{f"online.{n}": t for n, t in learner.online.state_dict().items()},
             **{f"target.{n}": t for n, t in learner.target.state_dict().items()},
             **{f"rms_mean.{i}": t for i, t in enumerate(learner.optimiser.mean)},
             **{f"rms_square.{i}": t for i, t in enumerate(learner.optimiser.square)},
             "random.learner": learner.generator.get_state(),
-            "random.actor": actor.generator.get_state(),
             "telemetry": learner.telemetry,
-            "start_values": actor.start_values,
-            "actor.frames": actor.frames,
-            "actor.begins": actor.begins,
-            "life_steps": torch.from_numpy(self.life_steps),
             "recent_scores": torch.tensor(list(self.recent_scores), dtype=torch.float64),
-            **arrays_to_tensors("game", self.game.save()),
         }
+        for i, side in enumerate(self.sides):
+            tensors |= {f"side{i}.{name}": tensor for name, tensor in self._side_tensors(side).items()}
         facts = {
-            "game": self.game.info.name,
+            "game": self.info.name,
             "config": self.config.to_dict(),
             "seed": self.description.seed,
             "frames": self.frames,
@@ -361,6 +404,19 @@ class Trainer:
         self.folder.checkpoints.save(self.frames, tensors, facts, self.replay if self.config.save_replay else None)
         self._saved_at = self.steps
 
+    def _side_tensors(self, side: Side) -> dict[str, torch.Tensor]:
+        actor = side.actor
+        # Actions that are being played are sent again; their outcome is not in the games' logs yet.
+        sent = np.zeros(0, dtype=np.int64) if side.sent is None else side.sent
+        return {
+            "random": actor.generator.get_state(),
+            "start_values": actor.start_values,
+            "frames": actor.frames,
+            "begins": actor.begins,
+            **arrays_to_tensors("", {"life_steps": side.life_steps, "epoch": np.array(side.epoch), "sent": sent}),
+            **arrays_to_tensors("game.", side.game.save()),
+        }
+
     def resume(self) -> None:
         """Continues from the newest checkpoint."""
         saved = self.folder.checkpoints.saved()
@@ -371,7 +427,7 @@ class Trainer:
         newest = saved[-1]
         try:
             tensors, facts = self.folder.checkpoints.read(newest)
-            if facts["game"] != self.game.info.name or facts["seed"] != self.description.seed:
+            if facts["game"] != self.info.name or facts["seed"] != self.description.seed:
                 raise TightropeError(f"{newest} belongs to another run: {facts['game']}, seed {facts['seed']}")
             if facts["config"] != self.config.to_dict():
                 raise TightropeError(
@@ -389,7 +445,7 @@ class Trainer:
             ) from None
 
     def _restore(self, tensors: dict[str, torch.Tensor], facts: dict[str, Any]) -> None:
-        learner, actor = self.learner, self.actor
+        learner = self.learner
 
         def part(prefix: str) -> dict[str, torch.Tensor]:
             return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
@@ -399,20 +455,21 @@ class Trainer:
         for i in range(len(learner.optimiser.mean)):
             learner.optimiser.mean[i].copy_(tensors[f"rms_mean.{i}"])
             learner.optimiser.square[i].copy_(tensors[f"rms_square.{i}"])
-        for name, generator in (("learner", learner.generator), ("actor", actor.generator)):
-            state = tensors[f"random.{name}"]
-            if len(state) == len(generator.get_state()):
-                generator.set_state(state)
-            else:  # a GPU's generator has another kind of state than a CPU's
-                generator.manual_seed(seed_for(self.description.seed, LEARNER, int(facts["steps"])))
-                self.report(f"resumed on another device: the {name}'s random numbers are not those of the unbroken run")
+        self._restore_random("learner", learner.generator, tensors["random.learner"], int(facts["steps"]))
         learner.telemetry.copy_(tensors["telemetry"])
-        actor.start_values.copy_(tensors["start_values"])
-        actor.frames = tensors["actor.frames"].to(self.device)
-        actor.begins = tensors["actor.begins"].to(self.device)
-        self.life_steps = tensors["life_steps"].numpy().copy()
         self.recent_scores.extend(tensors["recent_scores"].tolist())
-        self.game.restore(tensors_to_arrays("game", tensors))
+        for i, side in enumerate(self.sides):
+            own, actor = part(f"side{i}."), side.actor
+            self._restore_random(f"actor {i}", actor.generator, own["random"], int(facts["steps"]) + i + 1)
+            actor.start_values.copy_(own["start_values"])
+            actor.frames.copy_(own["frames"])
+            actor.begins.copy_(own["begins"])
+            side.life_steps = own["life_steps"].numpy().copy()
+            side.epoch = int(own["epoch"])
+            side.game.restore(tensors_to_arrays("game.", own))
+            if len(own["sent"]):
+                side.sent = own["sent"].numpy().copy()
+                side.game.send(side.sent)
         self.steps = self._steps_before = int(facts["steps"])
         self.started_at = facts["started_at"]
         learner.updates = int(facts["updates"])
@@ -423,9 +480,17 @@ class Trainer:
         self._last_log = (int(facts["last_log_frames"]), self.seconds_before)
         self.folder.cut_back(facts["records"])
 
+    def _restore_random(self, whose: str, generator: torch.Generator, state: torch.Tensor, fresh: int) -> None:
+        if len(state) == len(generator.get_state()):
+            generator.set_state(state)
+        else:  # a GPU's generator has another kind of state than a CPU's
+            generator.manual_seed(seed_for(self.description.seed, LEARNER, fresh))
+            self.report(f"resumed on another device: the {whose}'s random numbers are not those of the unbroken run")
+
     def close(self) -> None:
         self.folder.close()
-        self.game.close()
+        for side in self.sides:
+            side.game.close()
         if self.evaluator is not None:
             self.evaluator.close()
 
