@@ -200,10 +200,10 @@ class Checkpoints:
         if "replay" not in facts:
             raise TightropeError(f"{path} holds no replay")
         replay.head = int(facts["replay"]["head"])
-        replay.clock.fill_(replay.head)
         replay.finished_rows = int(facts["replay"]["finished_rows"])
         for name, tensor in _columns(replay).items():
             tensor.copy_(tensors[f"replay.{name}"])
+        replay.reread()
         for name, digest in facts["segments"].items():
             if Path(name).name != name:
                 raise TightropeError(f"{path} names a file outside its folder: {name!r}")

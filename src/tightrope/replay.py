@@ -111,6 +111,8 @@ class Replay:
         self.frames = torch.zeros(*size, *frame_shape, dtype=dtype, device=device)
         self.actions = torch.zeros(size, dtype=torch.uint8, device=device)
         self.rewards = torch.zeros(size, dtype=torch.float32, device=device)
+        # The same where the host can read them: an episode's returns are worked out there when it ends.
+        self._host_rewards = self.rewards if device.type == "cpu" else torch.zeros(size)
         self.returns = torch.full(size, torch.nan, dtype=torch.float32, device=device)
         self.flags = torch.zeros(size, dtype=torch.uint8, device=device)
         self.head = -1  # time of the pending row
@@ -156,6 +158,7 @@ class Replay:
         slot, next_slot = self.head % self.length, (self.head + 1) % self.length
         bits = TRANSITION * transition + TERMINAL * (transition & terminal) + CUT * (transition & cut)
         self.actions[slot] = self._put(actions.astype(np.uint8))
+        self._host_rewards[slot] = torch.from_numpy(rewards)
         self.rewards[slot] = self._put(rewards.astype(np.float32))
         self.returns[slot] = torch.nan
         self.flags[slot] += self._put(bits.astype(np.uint8))
@@ -173,13 +176,20 @@ class Replay:
         lengths = np.minimum(self.head - self.began[envs], self.length - 1)
         self.finished_rows += int(lengths.sum())
         longest = int(lengths.max())
-        slots = (np.arange(self.head - longest, self.head) % self.length)[:, None]
-        at = (self._put(slots), self._put(envs[None, :]))
-        returns = discounted_returns(self.rewards[at], self._put(tails.astype(np.float64)), self.gamma)
+        slots = torch.from_numpy(np.arange(self.head - longest, self.head) % self.length)[:, None]
+        columns = torch.from_numpy(envs)[None, :]
+        returns = discounted_returns(self._host_rewards[slots, columns], torch.from_numpy(tails), self.gamma)
         # Rows before an episode's own first belong to the one before it.
-        inside = self._put(np.arange(longest)[:, None] >= longest - lengths[None, :])
-        self.returns[at] = torch.where(inside, returns.to(torch.float32), self.returns[at])
-        self.flags[at] |= inside.to(torch.uint8) * FINISHED
+        own = torch.from_numpy(np.arange(longest)[:, None] >= longest - lengths[None, :])
+        rows = self._put((slots * self.num_envs + columns)[own].numpy())
+        self.returns.view(-1)[rows] = self._put(returns[own].to(torch.float32).numpy())
+        flags = self.flags.view(-1)
+        flags[rows] = flags[rows] | FINISHED
+
+    def reread(self) -> None:
+        """After the rows have been written from outside."""
+        self.clock.fill_(self.head)
+        self._host_rewards.copy_(self.rewards)
 
     # --------------------------------------------------------------------------------------------------- sampling
 
@@ -237,9 +247,12 @@ class Replay:
         times_C = self.oldest + (chance_2C[0] * complete_rows).long()
         envs_C = (chance_2C[1] * self.num_envs).long()
         valid_C = self.valid_centres(times_C, envs_C, reach)
-        order_C = torch.argsort((~valid_C).to(torch.uint8), stable=True)
-        picks_B = torch.arange(batch_size, device=self.device) % valid_C.sum().clamp(min=1)
-        chosen_B = order_C[picks_B]
+        # Each valid candidate goes to the place of its rank, all others to one place after the last.
+        ranks_C = torch.where(valid_C, torch.cumsum(valid_C, 0) - 1, len(valid_C))
+        candidates_C = torch.arange(len(valid_C), device=self.device)
+        ranked = torch.zeros(len(valid_C) + 1, dtype=torch.int64, device=self.device)
+        ranked = ranked.scatter(0, ranks_C, candidates_C)
+        chosen_B = ranked[torch.arange(batch_size, device=self.device) % valid_C.sum().clamp(min=1)]
         return times_C[chosen_B], envs_C[chosen_B]
 
     def window(self, times_B: Tensor, envs_B: Tensor, reach: Reach, chances: Chances | None = None) -> Window:

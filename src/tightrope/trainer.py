@@ -76,16 +76,17 @@ class Trainer:
         self.env = env
         self.report, self.glance = report, glance
         seed = description.seed
+        # Two halves in turn: while the actions of one are chosen the other plays. Alone, an environment plays the
+        # textbook loop.
+        self.overlap = config.overlap and config.num_envs > 1
         options = GameOptions(
             max_game_frames=config.max_game_frames,
             noop_max=config.noop_max,
             sticky=config.sticky,
             life_ends=config.life_ends,
             life_noops=config.life_noops,
+            sides=2 if self.overlap else 1,
         )
-        # Two halves in turn: while the actions of one are chosen the other plays. Alone, an environment plays the
-        # textbook loop.
-        self.overlap = config.overlap and config.num_envs > 1
         halves = [config.num_envs - config.num_envs // 2, config.num_envs // 2] if self.overlap else [config.num_envs]
         games = [
             make_game(description.game, size, seed_for(seed, GAME, i), options, env) for i, size in enumerate(halves)

@@ -7,6 +7,7 @@ the time limit is kept here, because ale-py's hides behind a life lost at the sa
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
 from typing import Any
@@ -95,6 +96,7 @@ class AtariGame(Game):
             img_height=210 if colour else SIDE,
             img_width=160 if colour else SIDE,
             frameskip=FRAMES_PER_STEP,
+            num_threads=min(num_envs, max(1, len(os.sched_getaffinity(0)) // self.options.sides)),
             maxpool=True,
             # ale-py draws 0 .. noop_max - 1.
             noop_max=self.options.noop_max + 1,

@@ -45,6 +45,7 @@ class GameOptions:
     sticky: float = 0.0
     life_ends: bool = False
     life_noops: int = 0
+    sides: int = 1  # games like this that play in turn: each has its share of the cores
     render: bool = False  # keep pictures for `picture`
 
 
