@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
@@ -21,8 +22,10 @@ from hypothesis import strategies as st
 
 import tightrope
 from tightrope import checkpoint
+from tightrope.config import preset
 from tightrope.errors import TightropeError
-from tightrope.run import RunFolder
+from tightrope.run import Description, RunFolder
+from tightrope.trainer import Trainer
 
 QUICK = {
     "frames": 1200, "learn_start_steps": 100, "epoch_frames": 400, "eval_episodes": 2, "checkpoint_frames": 400,
@@ -163,13 +166,13 @@ def test_a_damaged_newest_checkpoint_names_the_good_one_before_it(tmp_path: Path
 def test_the_replay_is_saved_in_parts_and_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SEGMENT_ROWS", 64)
     written: list[str] = []
-    original = checkpoint.write_bytes
+    original = checkpoint.write
 
-    def spy(path: Path, data: bytes) -> None:
+    def spy(path: Path, *what: Any) -> str:
         written.append(path.name)
-        original(path, data)
+        return original(path, *what)
 
-    monkeypatch.setattr(checkpoint, "write_bytes", spy)
+    monkeypatch.setattr(checkpoint, "write", spy)
     tightrope.train("maze", out=tmp_path / "run", quiet=True, device="cpu", **QUICK)
     segments = [name for name in written if name.startswith("frames-")]
     whole = [name for name in segments if "-to-" not in name]
@@ -180,6 +183,95 @@ def test_the_replay_is_saved_in_parts_and_only_what_is_new(tmp_path: Path, monke
         named |= set(checkpoint.read(path)[1]["segments"])
     assert on_disk == named, "and none is left that no checkpoint names"
     assert len(RunFolder(tmp_path / "run").checkpoints.saved()) == 2
+
+
+def slow_disk(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    original = checkpoint.write
+
+    def write(path: Path, *what: Any) -> str:
+        if path.name.startswith("frames-"):
+            time.sleep(seconds)
+        return original(path, *what)
+
+    monkeypatch.setattr(checkpoint, "write", write)
+
+
+def trainer_of(folder: Path, said: list[str], **fields: Any) -> Trainer:
+    config = preset("maze").replace(**{**QUICK, "frames": 100_000, "eval_every_epochs": 0} | fields)
+    description = Description("maze", "maze", 0, "cpu", config)
+    trainer = Trainer(description, RunFolder(folder), report=said.append)
+    trainer.folder.create(description)
+    trainer.start()
+    return trainer
+
+
+def test_a_checkpoint_is_of_the_moment_it_was_asked_for_however_slow_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training goes on meanwhile, and a resume from there ends where the run that waited does."""
+    slow_disk(monkeypatch, 0.5)
+    runs = []
+    for wait in (True, False):
+        trainer = trainer_of(tmp_path / str(wait), [])
+        while trainer.frames < 300:
+            trainer.step()
+        began = time.monotonic()
+        trainer.save(wait=wait)
+        if not wait:
+            assert time.monotonic() - began < 0.4, "the disk takes half a second"
+            assert not trainer.folder.checkpoints.saved()
+            for _ in range(50):
+                trainer.step()
+        trainer.close()
+        (saved,) = trainer.folder.checkpoints.saved()
+        tensors, facts = checkpoint.read(saved)
+        for name in facts["segments"]:
+            tensors[name] = checkpoint.read(trainer.folder.checkpoints.folder / name)[0]["frames"]
+        runs.append(tensors)
+    assert runs[0].keys() == runs[1].keys()
+    for name, tensor in runs[0].items():
+        assert torch.equal(tensor.nan_to_num(7.0), runs[1][name].nan_to_num(7.0)), name
+
+
+def test_a_checkpoint_that_the_ring_overtakes_is_given_up_and_the_one_before_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "SEGMENT_ROWS", 128)
+    said: list[str] = []
+    trainer = trainer_of(tmp_path / "run", said)
+    while trainer.frames < 200:
+        trainer.step()
+    trainer.save()
+    (before,) = trainer.folder.checkpoints.saved()
+    while trainer.frames < 1000:
+        trainer.step()
+    slow_disk(monkeypatch, 1.0)
+    trainer.save(wait=False)
+    while not said or "given up" not in said[-1]:
+        assert trainer.frames < 3000, "500 rows have come round long ago"
+        trainer.step()
+    # Another one is not even begun while that one is on its way out.
+    trainer.save(wait=False)
+    assert "left out" in said[-1]
+    trainer.close()
+    assert trainer.folder.checkpoints.saved() == [before]
+
+
+def test_what_goes_wrong_beside_the_training_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, *what: Any) -> str:
+        raise TightropeError(f"no room to write {path}")
+
+    trainer = trainer_of(tmp_path / "run", [])
+    for _ in range(20):
+        trainer.step()
+    monkeypatch.setattr(checkpoint, "write", full)
+    with pytest.raises(TightropeError, match="no room"):
+        trainer.save()
+    monkeypatch.setattr(type(trainer.agent()), "save", lambda self, path: None)
+    trainer._saved_at = -1
+    trainer.save(wait=False)
+    with pytest.raises(TightropeError, match="no room"):
+        all(trainer.step() is None for _ in range(1000))
 
 
 def test_a_disk_too_small_for_the_replay_is_noticed_before_the_run(

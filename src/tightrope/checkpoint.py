@@ -10,9 +10,13 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,8 @@ from tightrope.replay import Replay
 FORMAT = 1
 #: Rows of frames in one file of the replay: about 115 MB of Atari.
 SEGMENT_ROWS = 16_384
+#: Seconds that a checkpoint may have to wait for the one before it.
+PATIENCE = 0.5
 
 
 def _digest(tensors: dict[str, Tensor], text: str) -> str:
@@ -46,19 +52,34 @@ def write(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
     host = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(facts, sort_keys=True)
     digest = _digest(host, text)
-    data = safetensors.torch.save(host, {"tightrope": str(FORMAT), "facts": text, "sha256": digest})
-    write_bytes(path, data)
+    header = {"tightrope": str(FORMAT), "facts": text, "sha256": digest}
+
+    def fill(temporary: Path) -> None:
+        # Straight to the file: made in memory first, it would hold up every other thread meanwhile.
+        safetensors.torch.save_file(host, temporary, header)
+
+    _write(path, fill, sum(tensor.nbytes for tensor in host.values()))
     return digest
 
 
 def write_bytes(path: Path, data: bytes) -> None:
+    """The same for any file."""
+    _write(path, lambda temporary: temporary.write_bytes(data), len(data))
+
+
+def _write(path: Path, fill: Callable[[Path], Any], size: int) -> None:
     """Temporary name, sync, rename, sync the folder."""
     temporary = path.with_name(path.name + ".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
+        try:
+            fill(temporary)
+        except safetensors.SafetensorError as problem:
+            number = re.search(r"os error (\d+)", str(problem))
+            if number is None:
+                raise
+            raise OSError(int(number[1]), os.strerror(int(number[1]))) from None
+        with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
         folder = os.open(path.parent, os.O_RDONLY)
@@ -69,7 +90,7 @@ def write_bytes(path: Path, data: bytes) -> None:
     except OSError as problem:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise disk_error(path, problem, len(data)) from None
+        raise disk_error(path, problem, size) from None
 
 
 def check_room(folder: Path, needed: int) -> None:
@@ -123,6 +144,55 @@ def read(path: Path, digest: str | None = None) -> tuple[dict[str, Tensor], dict
 # ------------------------------------------------------------------------------------------------------- checkpoints
 
 
+@dataclass
+class Segment:
+    """Frames of so many rows, first and last included."""
+
+    name: str
+    first: int
+    last: int
+
+
+class Saving:
+    """A checkpoint that is being written while the training goes on.
+
+    All but the frames is a copy. The frames are copied segment by segment, each when it is written; should the ring
+    come round to a row that is still to be copied, this checkpoint is given up and the one before it stands.
+    """
+
+    def __init__(self, write: Callable[[Saving], None], needs_from: float) -> None:
+        self.needs_from = needs_from  # time of the oldest row still to be copied
+        self.given_up = False
+        self.problem: Exception | None = None
+        self.under_way = threading.Event()  # the first segment is copied
+        self.lock = threading.Lock()
+        self._write = write
+        self.thread = threading.Thread(target=self._run, name="tightrope-saving")
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._write(self)
+        except Exception as problem:  # handed to the training's own thread
+            self.problem = problem
+        finally:
+            self.under_way.set()
+
+    def copied(self, needs_from: float) -> bool:
+        """Rows before this one are copied; False if they had been overwritten meanwhile."""
+        with self.lock:
+            self.needs_from = needs_from
+            self.under_way.set()
+            return not self.given_up
+
+    def overwriting(self, time: int) -> bool:
+        """The ring is about to overwrite the row of that time; True if this checkpoint is thereby given up."""
+        with self.lock:
+            newly = not self.given_up and self.needs_from <= time
+            self.given_up |= newly
+            return newly
+
+
 class Checkpoints:
     """The checkpoints of one run: `at-<frames>.safetensors`, the frames of the replay beside them in segments.
 
@@ -135,37 +205,99 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._segments: dict[str, str] = {}  # name -> checksum, of segments known to be on disk
+        self._saving: Saving | None = None
+        self._desk: Tensor | None = None  # where frames lie between the replay and the disk
 
     def saved(self) -> list[Path]:
         """All checkpoints, oldest first."""
         found = [p for p in self.folder.glob("at-*.safetensors") if re.fullmatch(r"at-\d+\.safetensors", p.name)]
         return sorted(found, key=lambda p: int(p.stem.removeprefix("at-")))
 
-    def save(self, frames: int, tensors: dict[str, Tensor], facts: dict[str, Any], replay: Replay | None) -> None:
-        named: dict[str, str] = {}
+    def save(
+        self, frames: int, tensors: dict[str, Tensor], facts: dict[str, Any], replay: Replay | None, wait: bool = True
+    ) -> bool:
+        """Writes a checkpoint, beside the training unless `wait`; False if the one before takes too long to write."""
+        if not wait and self._saving is not None:
+            self._saving.thread.join(PATIENCE)
+            if self._saving.thread.is_alive():
+                return False
+        self.finish()
+        segments: list[Segment] = []
         if replay is not None:
-            named = self._save_frames(replay)
             tensors = tensors | {f"replay.{name}": tensor for name, tensor in _columns(replay).items()}
             facts = facts | {"replay": {"head": replay.head, "finished_rows": replay.finished_rows}}
-        write(self.folder / f"at-{frames:012d}.safetensors", tensors, facts | {"segments": named})
-        self._segments = named
-        self._prune()
+            segments = _segments(replay)
+        # A copy: the training changes its own.
+        copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+        written = None
+        if replay is not None and replay.device.type == "cuda":
+            written = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            written.record()
 
-    def _save_frames(self, replay: Replay) -> dict[str, str]:
-        rows = max(1, SEGMENT_ROWS // replay.num_envs)
-        oldest = int(replay.oldest)
-        named: dict[str, str] = {}
-        for segment in range(oldest // rows, replay.head // rows + 1):
-            first, last = max(segment * rows, oldest), min((segment + 1) * rows - 1, replay.head)
-            whole = f"frames-{segment:06d}.safetensors"
-            # A segment is whole once the ring has moved past its end; until then its name says how far it goes.
-            name = whole if last == (segment + 1) * rows - 1 else f"frames-{segment:06d}-to-{last}.safetensors"
-            if name in self._segments:
-                named[name] = self._segments[name]
-                continue
-            slots = torch.arange(first, last + 1, device=replay.device) % replay.length
-            named[name] = write(self.folder / name, {"frames": replay.frames[slots]}, {"first": first})
-        return named
+        def write_all(saving: Saving) -> None:
+            named = {}
+            for segment in segments:
+                if segment.name not in self._segments:
+                    assert replay is not None
+                    rows = self._copy(replay, segment, written)
+                    if not saving.copied(segment.last + 1):
+                        return
+                    self._segments[segment.name] = write(
+                        self.folder / segment.name, {"frames": rows}, {"first": segment.first}
+                    )
+                named[segment.name] = self._segments[segment.name]
+            saving.copied(math.inf)
+            write(self.folder / f"at-{frames:012d}.safetensors", copies, facts | {"segments": named})
+            self._segments = named
+            self._prune()
+
+        new = [segment.first for segment in segments if segment.name not in self._segments]
+        self._saving = Saving(write_all, min(new, default=math.inf))
+        self._saving.under_way.wait()
+        if wait:
+            self.finish()
+        return True
+
+    def finish(self) -> None:
+        """Waits for the checkpoint that is being written; raises what went wrong with it."""
+        if self._saving is not None:
+            self._saving.thread.join()
+            problem, self._saving = self._saving.problem, None
+            if problem is not None:
+                raise problem
+
+    def make_way(self, replay: Replay) -> bool:
+        """Called before each new row. True if a checkpoint that is being written had to be given up for it."""
+        if self._saving is None:
+            return False
+        if not self._saving.thread.is_alive():
+            self.finish()
+            return False
+        return self._saving.overwriting(replay.head + 1 - replay.length)
+
+    def _copy(self, replay: Replay, segment: Segment, written: torch.cuda.Event | None) -> Tensor:
+        """A segment's frames in the host's memory. On a GPU by a stream of its own, so that nothing else waits."""
+        count = segment.last - segment.first + 1
+        if self._desk is None or len(self._desk) < count:
+            self._desk = torch.empty(
+                _rows_of_a_segment(replay), *replay.frames.shape[1:], dtype=replay.frames.dtype,
+                pin_memory=written is not None,
+            )  # fmt: skip
+        desk = self._desk[:count]
+        slot = segment.first % replay.length
+        before_seam = min(count, replay.length - slot)
+        pieces = ((desk[:before_seam], replay.frames[slot : slot + before_seam]),
+                  (desk[before_seam:], replay.frames[: count - before_seam]))  # fmt: skip
+        stream = None
+        if written is not None:
+            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            stream.wait_event(written)
+        with torch.cuda.stream(stream):
+            for to, of in pieces:
+                to.copy_(of, non_blocking=True)
+        if stream is not None:
+            stream.synchronize()
+        return desk
 
     def _prune(self) -> None:
         checkpoints = self.saved()
@@ -213,6 +345,23 @@ class Checkpoints:
             slots = (times[keep] % replay.length).to(replay.device)
             replay.frames[slots] = frames["frames"][keep].to(replay.device)
         self._segments = dict(facts["segments"])
+
+
+def _rows_of_a_segment(replay: Replay) -> int:
+    return max(1, SEGMENT_ROWS // replay.num_envs)
+
+
+def _segments(replay: Replay) -> list[Segment]:
+    """What the replay's frames are saved as, oldest first."""
+    rows = _rows_of_a_segment(replay)
+    oldest = max(0, replay.head - replay.length + 1)
+    found = []
+    for number in range(oldest // rows, replay.head // rows + 1):
+        first, last = max(number * rows, oldest), min((number + 1) * rows - 1, replay.head)
+        # A segment is whole once the ring has moved past its end; until then its name says how far it goes.
+        whole = last == (number + 1) * rows - 1
+        found.append(Segment(f"frames-{number:06d}{'' if whole else f'-to-{last}'}.safetensors", first, last))
+    return found
 
 
 def _columns(replay: Replay) -> dict[str, Tensor]:

@@ -177,7 +177,7 @@ class Trainer:
                     self.glance(self.progress())
                 self.end_epoch()
                 if self.crossed(config.checkpoint_frames):
-                    self.save()
+                    self.save(wait=False)
             if not self._stop:
                 self.learn()  # what the last step made due
                 if self._last_log[0] < self.frames:
@@ -248,6 +248,8 @@ class Trainer:
         if self.config.clip_rewards and self.info.rom is not None:
             rewards = np.clip(rewards, -1, 1)
         frames = torch.cat([side.actor.newest for side in self.sides])
+        if self.folder.checkpoints.make_way(self.replay):
+            self.report("checkpoint given up: the disk is slower than the games; the one before it stands")
         self.replay.append(
             actions, rewards, all_of("transition"), all_of("terminal"), all_of("cut"), frames, all_of("begins"), tails
         )
@@ -368,9 +370,13 @@ class Trainer:
 
     # -------------------------------------------------------------------------------------------- saving and resuming
 
-    def save(self) -> None:
-        """A checkpoint from which `resume` continues as if nothing had happened, and the agent by itself."""
+    def save(self, wait: bool = True) -> None:
+        """A checkpoint from which `resume` continues as if nothing had happened, and the agent by itself.
+
+        Without `wait` it is written while the training goes on.
+        """
         if self._saved_at == self.steps:
+            self.folder.checkpoints.finish()
             return
         self.agent().save(self.folder.last)
         learner = self.learner
@@ -402,8 +408,11 @@ class Trainer:
             "last_log_frames": self._last_log[0],
             "records": self.folder.lengths(),
         }
-        self.folder.checkpoints.save(self.frames, tensors, facts, self.replay if self.config.save_replay else None)
-        self._saved_at = self.steps
+        replay = self.replay if self.config.save_replay else None
+        if self.folder.checkpoints.save(self.frames, tensors, facts, replay, wait):
+            self._saved_at = self.steps
+        else:
+            self.report("checkpoint left out: the one before it is still being written")
 
     def _side_tensors(self, side: Side) -> dict[str, torch.Tensor]:
         actor = side.actor
@@ -489,6 +498,12 @@ class Trainer:
             self.report(f"resumed on another device: the {whose}'s random numbers are not those of the unbroken run")
 
     def close(self) -> None:
+        try:
+            self.folder.checkpoints.finish()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
         self.folder.close()
         for side in self.sides:
             side.game.close()
