@@ -103,15 +103,18 @@ def test_watch_writes_videos(maze: Path, tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_bench_measures_every_part(capsys: pytest.CaptureFixture[str]) -> None:
-    from tightrope.bench import bench
+    from tightrope.bench import bench, told
 
-    found = bench("pong", "cpu", num_envs=2, replay_rows=1000, seconds=0.1, learn_start_steps=60)
-    rates = ("emulator_frames_per_second", "paper_frames_per_second", "dqn_frames_per_second", "paper_update_ms",
-             "dqn_update_ms", "actor_states_per_second", "host_memory_gb")  # fmt: skip
+    found = bench("pong", "cpu", num_envs=2, replay_rows=1000, seconds=0.1, rounds=2)
+    rates = ("emulator_frames_per_second", "tightened_frames_per_second", "dqn_frames_per_second",
+             "tightened_update_ms", "dqn_update_ms", "actor_states_per_second", "end_to_end_of_emulator",
+             "host_memory_gb")  # fmt: skip
     assert all(found[name] > 0 for name in rates)
-    ratio = found["paper_frames_per_second"] / found["emulator_frames_per_second"]
-    assert found["end_to_end_of_emulator"] == pytest.approx(ratio)
+    assert found["tightened_update_ms"] > found["dqn_update_ms"], "ten states valued for a sample instead of two"
+    low, high = found["range"]["dqn_update_ms"]
+    assert low <= found["dqn_update_ms"] <= high
     assert found["machine"].keys() >= {"cores", "torch", "commit"}
+    assert f"{found['tightened_update_ms']:.3f}" in told(found)
 
 
 def test_presets_and_games(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,16 +1,17 @@
 """How fast this machine is: emulator, actor, learner, and all of it together, measured in one run.
 
-Machines differ and are noisy: what compares are the ratios, and each part is measured several times, after a warm-up.
+Machines are noisy, and other people use them. So the parts are measured in turn, several times over, and what compares
+is the ratio of two measurements of one round; the median over the rounds is reported.
 """
 
 from __future__ import annotations
 
+import copy
 import platform
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,15 @@ import torch
 
 from tightrope.config import preset
 from tightrope.device import pick_device, threads
+from tightrope.learner import Learner
 from tightrope.run import Description, RunFolder, commit
-from tightrope.trainer import Trainer
-
-REPEATS = 3
+from tightrope.trainer import Side, Trainer
 
 
 def machine(device: torch.device) -> dict[str, Any]:
     """What the figures were measured on."""
     return {
-        "cpu": platform.processor() or platform.machine(),
+        "cpu": processor(),
         "cores": psutil.cpu_count(),
         "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "device": str(device),
@@ -39,88 +39,188 @@ def machine(device: torch.device) -> dict[str, Any]:
     }
 
 
-def rate(work: Callable[[], int], seconds: float, device: torch.device) -> float:
-    """Units of work a second: the median of some repeats, each of at least so many seconds."""
+def processor() -> str:
+    """The processor's name, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
-    def once() -> float:
-        done, began = 0, time.perf_counter()
-        while time.perf_counter() - began < seconds:
-            done += work()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        return done / (time.perf_counter() - began)
 
+def rate(work: Callable[[], int], seconds: float) -> float:
+    """Units of work a second, over at least so many seconds."""
     work()
-    return statistics.median(once() for _ in range(REPEATS))
+    _settle()
+    done, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        done += work()
+    _settle()
+    return done / (time.perf_counter() - began)
 
 
-def trainer_for(game: str, name: str, folder: Path, device: str, fields: dict[str, Any]) -> Trainer:
-    """A run that is about to learn: its replay holds what learning starts with."""
-    config = preset(name).replace(eval_every_epochs=0, save_replay=False, **fields)
-    trainer = Trainer(Description(game, name, 0, device, config), RunFolder(folder))
-    trainer.start()
-    while trainer.started_at is None:
+def _settle() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+class Bench:
+    """One set of environments and one replay, with a tightened learner and one without bounds."""
+
+    def __init__(self, game: str, device: torch.device, folder: Path, fields: dict[str, Any]) -> None:
+        config = preset("paper").replace(eval_every_epochs=0, save_replay=False, **fields)
+        said: list[str] = []
+        self.device = device
+        self.trainer = Trainer(
+            Description(game, "paper", 0, str(device), config), RunFolder(folder), report=said.append
+        )
+        began = time.perf_counter()
+        self.trainer.start()
+        self.start_seconds = time.perf_counter() - began
+        while self.trainer.started_at is None:
+            self.trainer.step()
+        began = time.perf_counter()
+        self.trainer.learn()
+        _settle()
+        self.speed_up_seconds = time.perf_counter() - began
+        self.tightened = self.trainer.learner
+        self.plain = Learner(copy.deepcopy(self.trainer.network), config.replace(bounds=False), device, 1)
+        if self.tightened.captured is not None:
+            from tightrope import fast
+
+            fast.speed_up(self.plain, self.trainer.replay)
+        self.random = np.random.default_rng(0)
+
+    def step(self, learner: Learner) -> int:
+        """The whole loop once: frames played."""
+        trainer = self.trainer
+        learner.updates = max(learner.updates, trainer.learner.updates)
+        trainer.learner = learner
+        before = trainer.frames
         trainer.step()
-    for _ in range(2):  # compiled, captured, warm
-        trainer.step()
-    return trainer
+        return trainer.frames - before
 
+    def update(self, learner: Learner) -> int:
+        """The learner alone: updates made. They do not count as the run's."""
+        made = learner.updates
+        learner.update(self.trainer.replay)
+        learner.updates = made
+        return learner.at_once
 
-def one_step(trainer: Trainer) -> int:
-    """The whole loop once: frames played."""
-    before = trainer.frames
-    trainer.step()
-    return trainer.frames - before
+    def act(self) -> int:
+        """The actor alone: states acted on."""
+        return sum(len(side.actor.act(0.1)) for side in self.trainer.sides)
 
-
-def one_update(trainer: Trainer) -> int:
-    """The learner alone: updates made."""
-    trainer.learner.update(trainer.replay)
-    return trainer.learner.at_once
-
-
-def one_act(trainer: Trainer) -> int:
-    """The actor alone: states acted on."""
-    return sum(len(side.actor.act(0.1)) for side in trainer.sides)
-
-
-def one_play(trainer: Trainer, rng: np.random.Generator) -> int:
-    """The games alone, under random actions: frames played."""
-    played = 0
-    for side in trainer.sides:
-        if side.sent is not None:
-            played += int(side.game.receive().transition.sum())
-        side.sent = rng.integers(0, trainer.info.num_actions, side.game.num_envs)
+    def send(self, side: Side) -> None:
+        side.sent = self.random.integers(0, self.trainer.info.num_actions, side.game.num_envs)
         side.game.send(side.sent)
-    return played * trainer.info.frames_per_step
+
+    def receive(self, side: Side) -> int:
+        return int(side.game.receive().transition.sum()) * self.trainer.info.frames_per_step
+
+    def play_in_turn(self) -> int:
+        """The games alone under random actions, as training plays them: frames."""
+        frames = 0
+        for side in self.trainer.sides:
+            frames += self.receive(side) if side.sent is not None else 0
+            self.send(side)
+        return frames
+
+    def play_at_once(self) -> int:
+        """The games alone, all in lockstep: frames."""
+        frames = sum(self.receive(side) for side in self.trainer.sides if side.sent is not None)
+        for side in self.trainer.sides:
+            self.send(side)
+        return frames
+
+    def round(self, seconds: float) -> dict[str, float]:
+        """Every part once."""
+        emulator = max(rate(self.play_in_turn, seconds), rate(self.play_at_once, seconds))
+        tightened = rate(lambda: self.step(self.tightened), seconds)
+        plain = rate(lambda: self.step(self.plain), seconds)
+        emulator = statistics.fmean([emulator, max(rate(self.play_in_turn, seconds), rate(self.play_at_once, seconds))])
+        tightened_ms = 1000 / rate(lambda: self.update(self.tightened), seconds)
+        plain_ms = 1000 / rate(lambda: self.update(self.plain), seconds)
+        return {
+            "emulator_frames_per_second": emulator,
+            "actor_states_per_second": rate(self.act, seconds),
+            "tightened_frames_per_second": tightened,
+            "dqn_frames_per_second": plain,
+            "tightened_update_ms": tightened_ms,
+            "dqn_update_ms": plain_ms,
+            "end_to_end_of_emulator": tightened / emulator,
+            "tightened_of_dqn_time": plain / tightened,
+            "tightened_of_dqn_update": tightened_ms / plain_ms,
+        }
 
 
 def bench(
     game: str = "pong",
     device: str = "auto",
     num_envs: int = 128,
-    replay_rows: int = 100_000,
+    replay_rows: int = 0,
     seconds: float = 3.0,
-    learn_start_steps: int = 10_000,
+    rounds: int = 3,
+    peers: bool = False,
 ) -> dict[str, Any]:
-    """Frames/s of the emulator, states/s of the actor, ms of an update, frames/s end to end, and the ratios."""
+    """All parts in some rounds: medians, and the smallest and largest of each; `replay_rows` 0: what suits the device."""
     where = pick_device(device)
-    fields = {"num_envs": num_envs, "replay_rows": replay_rows, "learn_start_steps": learn_start_steps}
-    found: dict[str, Any] = {"game": game, **fields, "machine": machine(where)}
-    rng = np.random.default_rng(0)
-    with tempfile.TemporaryDirectory() as folder:
-        for name in ("paper", "dqn"):
-            trainer = trainer_for(game, name, Path(folder) / name, str(where), fields)
-            with threads(None if trainer.info.network == "paper" else 1):
-                found[f"{name}_frames_per_second"] = rate(partial(one_step, trainer), seconds, where)
-                found[f"{name}_update_ms"] = 1000 / rate(partial(one_update, trainer), seconds, where)
-                if name == "paper":
-                    found["actor_states_per_second"] = rate(partial(one_act, trainer), seconds, where)
-                    found["emulator_frames_per_second"] = rate(partial(one_play, trainer, rng), seconds, where)
-            trainer.close()
-    found["end_to_end_of_emulator"] = found["paper_frames_per_second"] / found["emulator_frames_per_second"]
-    found["tightened_of_dqn_time"] = found["dqn_frames_per_second"] / found["paper_frames_per_second"]
-    found["tightened_of_dqn_update"] = found["paper_update_ms"] / found["dqn_update_ms"]
-    found["host_memory_gb"] = psutil.Process().memory_info().rss / 1e9
-    found["gpu_memory_gb"] = torch.cuda.max_memory_reserved(where) / 1e9 if where.type == "cuda" else None
+    rows = replay_rows or (1_000_000 if where.type == "cuda" else 100_000)
+    fields = {"num_envs": num_envs, "replay_rows": rows, "learn_start_steps": min(10_000, rows // 10)}
+    found: dict[str, Any] = {"game": game, **fields, "seconds": seconds, "rounds": rounds, "machine": machine(where)}
+    with tempfile.TemporaryDirectory() as folder, threads(None):
+        parts = Bench(game, where, Path(folder) / "run", fields)
+        found["start_seconds"] = parts.start_seconds
+        found["speed_up_seconds"] = parts.speed_up_seconds
+        measured = [parts.round(seconds) for _ in range(rounds)]
+        found |= {name: statistics.median(one[name] for one in measured) for name in measured[0]}
+        found["range"] = {name: [f(one[name] for one in measured) for f in (min, max)] for name in measured[0]}
+        found["host_memory_gb"] = psutil.Process().memory_info().rss / 1e9
+        found["gpu_memory_gb"] = None
+        if where.type == "cuda":
+            free, total = torch.cuda.mem_get_info(where)
+            found["gpu_memory_gb"] = (total - free) / 1e9
+        parts.trainer.close()
+        if peers:
+            from tightrope.peers import compare
+
+            found["peers"] = compare(game, where, seconds, rounds)
     return found
+
+
+def told(found: dict[str, Any]) -> str:
+    """The same as lines to read."""
+    where = found["machine"]
+
+    def line(words: str, name: str, form: str) -> str:
+        low, high = found["range"][name]
+        return f"  {words:<46}{format(found[name], form):>12}    {format(low, form)} to {format(high, form)}"
+
+    lines = [
+        f"{found['game']}, {found['num_envs']} environments, {found['replay_rows']:,} rows of replay; median of "
+        f"{found['rounds']} rounds of {found['seconds']:g} s a part, smallest to largest",
+        f"{where['gpu'] or where['cpu']}, {where['cores']} cores; PyTorch {where['torch']}, Python {where['python']}, "
+        f"commit {where['commit'][:10]}",
+        line("emulator alone, frames/s", "emulator_frames_per_second", ",.0f"),
+        line("training, tightened, frames/s", "tightened_frames_per_second", ",.0f"),
+        line("training, plain DQN, frames/s", "dqn_frames_per_second", ",.0f"),
+        line("training of emulator alone", "end_to_end_of_emulator", ".2f"),
+        line("tightened of plain, time of training", "tightened_of_dqn_time", ".2f"),
+        line("one update, tightened, ms", "tightened_update_ms", ".3f"),
+        line("one update, plain DQN, ms", "dqn_update_ms", ".3f"),
+        line("tightened of plain, time of an update", "tightened_of_dqn_update", ".2f"),
+        line("actor alone, states/s", "actor_states_per_second", ",.0f"),
+        f"  {'starting the games, s':<46}{found['start_seconds']:>12.1f}",
+        f"  {'compiling and capturing, s':<46}{found['speed_up_seconds']:>12.1f}",
+        f"  {'memory of the host, GB':<46}{found['host_memory_gb']:>12.2f}",
+    ]
+    if found["gpu_memory_gb"] is not None:
+        lines.append(f"  {'memory of the GPU, GB':<46}{found['gpu_memory_gb']:>12.2f}")
+    if "peers" in found:
+        rates = found["peers"]["steps_per_second"]
+        lines.append(
+            f"plain DQN by others, steps of the agent a second (stable-baselines3 {found['peers']['stable_baselines3']})"
+        )
+        lines += [f"  {name:<58}{value:>8.1f}" for name, value in rates.items()]
+    return "\n".join(lines)

@@ -125,10 +125,14 @@ class Bench:
     """auto, cpu or cuda"""
     num_envs: int = 128
     """environments at once"""
-    replay_rows: int = 100_000
-    """size of the replay"""
-    seconds: int = 3
-    """of each measurement; each is repeated 3 times"""
+    replay_rows: int = 0
+    """size of the replay; 0: a million on a GPU, 100,000 on a CPU"""
+    seconds: float = 3.0
+    """of each measurement"""
+    rounds: int = 3
+    """how often every part is measured, in turn; medians are reported"""
+    peers: bool = False
+    """measure Stable-Baselines3 and a loop in CleanRL's manner too (pip install 'tightrope[peers]')"""
     json: bool = False
     """print one JSON object"""
 
@@ -375,15 +379,12 @@ def games(args: Games) -> int:
 
 def bench(args: Bench) -> int:
     from tightrope.bench import bench as measure
+    from tightrope.bench import told
 
-    rows = args.replay_rows
-    found = measure(args.game, args.device, args.num_envs, rows, args.seconds, learn_start_steps=rows // 10)
-    if args.json:
-        print(json.dumps(found))
-        return 0
-    for name, value in found.items():
-        shown = f"{value:,.3f}" if isinstance(value, float) else str(value)
-        print(f"{name:<28} {shown}")
+    found = measure(
+        args.game, args.device, args.num_envs, args.replay_rows, args.seconds, args.rounds, peers=args.peers
+    )
+    print(json.dumps(found) if args.json else told(found))
     return 0
 
 
