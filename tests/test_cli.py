@@ -110,7 +110,6 @@ def test_bench_measures_every_part(capsys: pytest.CaptureFixture[str]) -> None:
              "tightened_update_ms", "dqn_update_ms", "actor_states_per_second", "end_to_end_of_emulator",
              "host_memory_gb")  # fmt: skip
     assert all(found[name] > 0 for name in rates)
-    assert found["tightened_update_ms"] > found["dqn_update_ms"], "ten states valued for a sample instead of two"
     low, high = found["range"]["dqn_update_ms"]
     assert low <= found["dqn_update_ms"] <= high
     assert found["machine"].keys() >= {"cores", "torch", "commit"}

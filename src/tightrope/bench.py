@@ -219,8 +219,6 @@ def told(found: dict[str, Any]) -> str:
         lines.append(f"  {'memory of the GPU, GB':<46}{found['gpu_memory_gb']:>12.2f}")
     if "peers" in found:
         rates = found["peers"]["steps_per_second"]
-        lines.append(
-            f"plain DQN by others, steps of the agent a second (stable-baselines3 {found['peers']['stable_baselines3']})"
-        )
+        lines.append(f"steps of the agent a second (stable-baselines3 {found['peers']['stable_baselines3']})")
         lines += [f"  {name:<58}{value:>8.1f}" for name, value in rates.items()]
     return "\n".join(lines)

@@ -86,7 +86,10 @@ class Config:
     error_clip: float = setting("clip the error to [-this, this]; 0: no clipping", "value", 0)
 
     # Speed
-    fast: bool = setting("on a GPU: the update compiled and captured, in bfloat16 with float32 weights")
+    fast: bool = setting("the update compiled, and on a GPU captured as a graph")
+    precision: Literal["auto", "float32", "bfloat16"] = setting(
+        "what is multiplied; weights and sums stay float32. auto: bfloat16 where fast and on a GPU"
+    )
     overlap: bool = setting("learn while the games play (needs num_envs above 1)")
 
     # Evaluation

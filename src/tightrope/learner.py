@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from tightrope.bounds import lower_bounds, tighten, upper_bounds
 from tightrope.config import Config
+from tightrope.memory import Memory
 from tightrope.network import QNetwork
 from tightrope.replay import Chances, Reach, Replay, Window
 
@@ -97,6 +98,7 @@ class Learner:
         # Tensors, so that a captured update sees them change.
         self.lam = torch.tensor(config.lam, device=device)
         self.learning_rate = torch.tensor(config.learning_rate, device=device)
+        self.memory: Memory | None = None  # of what the target network said: by the trainer, on a CPU
         self.captured: Callable[[], None] | None = None  # by fast.py
         # A sum for each place in a batch: added up only when somebody looks.
         self.telemetry = torch.zeros(len(TELEMETRY), config.batch_size, dtype=torch.float64, device=device)
@@ -143,7 +145,9 @@ class Learner:
     def values(self, replay: Replay, window: Window) -> Tensor:
         """What the target network says of the neighbours, ahead and then behind, all in one pass."""
         neighbours = torch.cat([window.ahead_rows_BAS, window.behind_rows_BCS], dim=1)
-        return self.target.at(replay.by_row, neighbours)
+        if self.memory is None:
+            return self.target.at(replay.by_row, neighbours)
+        return self.memory.look_up(replay, neighbours, self.target, self.updates // self.config.target_every_updates)
 
     def learn(self, replay: Replay, batch: Batch) -> None:
         """One gradient step."""

@@ -23,13 +23,15 @@ class QNetwork(nn.Module):
         self.body = body
         self.scale = scale
         self.kind = kind  # one of BODIES, or a user's own
+        self.use_bfloat16 = False  # multiply in bfloat16
 
     def forward(self, states: Tensor) -> Tensor:
         # Images with their channels last: a third faster on a CPU, and what a GPU's convolutions want.
         layout = torch.channels_last if states.dim() == 4 else torch.contiguous_format
         inputs = states.to(torch.float32, memory_format=layout)
-        values: Tensor = self.body(inputs if self.scale == 1 else inputs * self.scale)
-        return values
+        with torch.autocast(states.device.type, torch.bfloat16, enabled=self.use_bfloat16):
+            values: Tensor = self.body(inputs if self.scale == 1 else inputs * self.scale)
+        return values.float()
 
     def at(self, frames: Tensor, rows: Tensor) -> Tensor:
         """Values [..., actions] of the states whose frames lie in these rows [..., stack]."""

@@ -1,6 +1,7 @@
 """The same work by other programs, beside ours: agent steps a second of plain DQN on one Atari game.
 
-Everyone has the Nature network, batches of 32, one update for every 4 steps, and learns from the first hundred steps on.
+Everyone has the Nature network, batches of 32, one update for every 4 steps, a target network that follows every 1,000
+steps, 10,000 rows of replay (a tenth of both numbers that are usual), and learns from the first hundred steps on.
 Stable-Baselines3 is asked through its own interface. CleanRL is a file to be copied, not a package: what is measured is
 a loop of our own in its manner, one environment, Gymnasium's wrappers, and the replay buffer that it uses, which is
 Stable-Baselines3's.
@@ -26,7 +27,7 @@ from tightrope.network import paper_body
 from tightrope.run import Description, RunFolder
 from tightrope.trainer import Trainer
 
-START, ROWS = 100, 10_000
+START, ROWS, TARGET_EVERY = 100, 10_000, 1_000
 
 #: Works for about so many seconds and says how many steps of the agent that were.
 Contestant = Callable[[float], int]
@@ -66,8 +67,9 @@ def compare(game: str, device: torch.device, seconds: float, rounds: int) -> dic
 
 def ours(game: str, device: torch.device, folder: Path, num_envs: int, bounds: bool) -> Contestant:
     config = preset("paper" if bounds else "dqn").replace(
-        num_envs=num_envs, replay_rows=ROWS, learn_start_steps=START, eval_every_epochs=0, save_replay=False
-    )
+        num_envs=num_envs, replay_rows=ROWS, learn_start_steps=START, target_every_steps=TARGET_EVERY,
+        eval_every_epochs=0, save_replay=False,
+    )  # fmt: skip
     trainer = Trainer(Description(game, "dqn", 0, str(device), config), RunFolder(folder))
     trainer.start()
 
@@ -93,11 +95,11 @@ def stable_baselines(game: str, device: torch.device, num_envs: int) -> Contesta
     every, updates = (4, 1) if num_envs == 1 else (1, num_envs // 4)
     model = DQN(
         "CnnPolicy", env, buffer_size=ROWS, learning_starts=START, batch_size=32, train_freq=every,
-        gradient_steps=updates, target_update_interval=10_000, exploration_fraction=1e-9, exploration_final_eps=0.1,
-        device=device, seed=0,
+        gradient_steps=updates, target_update_interval=TARGET_EVERY, exploration_fraction=1e-9,
+        exploration_final_eps=0.1, device=device, seed=0,
     )  # fmt: skip
 
-    class Until(BaseCallback):
+    class Until(BaseCallback):  # type: ignore[misc]
         def __init__(self, seconds: float) -> None:
             super().__init__()
             self.end = time.perf_counter() + seconds
@@ -157,7 +159,7 @@ def in_cleanrls_manner(game: str, device: torch.device) -> Contestant:
             steps += 1
             if steps > START and steps % 4 == 0:
                 learn()
-            if steps % 10_000 == 0:
+            if steps % TARGET_EVERY == 0:
                 target.load_state_dict(online.state_dict())
         return steps - before
 

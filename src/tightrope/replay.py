@@ -198,6 +198,10 @@ class Replay:
         """Time of the oldest row that the ring still holds."""
         return (self.clock - self.length + 1).clamp(min=0)
 
+    def time_of(self, rows: Tensor) -> Tensor:
+        """When the frames in these rows (`by_row`) came."""
+        return self.clock - (self.clock - rows // self.num_envs) % self.length
+
     def _visible(self, begin_BW: Tensor, columns: int) -> Tensor:
         """Which of a state's `stack` frames belong to its own life, [B, columns, stack], newest first.
 

@@ -22,6 +22,7 @@ from tightrope.errors import TightropeError
 from tightrope.evaluation import Evaluator, training_protocol
 from tightrope.games import EnvMaker, Game, GameOptions, Step, make_game
 from tightrope.learner import Learner
+from tightrope.memory import Memory
 from tightrope.network import NetworkMaker, build_network, check_outputs, named_network
 from tightrope.replay import Replay, check_memory, needed_bytes
 from tightrope.run import Description, RunFolder
@@ -101,6 +102,7 @@ class Trainer:
         built = build_network(kind, info.state_shape, info.num_actions, info.scale, seed_for(seed, NETWORK))
         if network is not None:
             check_outputs(built, info)
+        built.use_bfloat16 = config.precision == "bfloat16"
         needed = needed_bytes(config.replay_rows, info.frame_shape, info.frame_dtype)
         self.report(check_memory(needed, self.device))
         if config.save_replay:
@@ -116,6 +118,8 @@ class Trainer:
             self.device,
         )
         self.learner = Learner(built, config, self.device, seed_for(seed, LEARNER))
+        if self.device.type == "cpu":
+            self.learner.memory = Memory(self.replay.length * config.num_envs, info.num_actions)
         self.network = self.learner.online  # the plain network; a faster form of it shares its weights
         self.sides = [
             Side(
@@ -125,6 +129,7 @@ class Trainer:
             )
             for i, game in enumerate(games)
         ]
+        self.sped_up = False
         self.evaluator: Evaluator | None = None
 
         self.steps = 0
@@ -263,23 +268,30 @@ class Trainer:
             if played < max(1, config.learn_start_steps) or self.replay.head == 0:
                 return
             self.started_at = self.steps
-        # A user's own network is left as it is: it may do what cannot be compiled.
-        ours = self.network.kind != "custom"
-        if config.fast and ours and self.device.type == "cuda" and self.learner.captured is None:
+        if config.fast and not self.sped_up:
             self.speed_up()
         due = updates_due(self.steps - self.started_at, config)
         while self.learner.updates + self.learner.at_once <= due:
             self.learner.update(self.replay)
 
     def speed_up(self) -> None:
-        """From here on the same updates as a captured graph (fast.py)."""
+        """From here on the same updates, faster (fast.py).
+
+        A user's own network is left as it is, for it may do what cannot be compiled; and so are small networks on a
+        CPU, which are done before they were compiled.
+        """
         from tightrope import fast
 
+        self.sped_up = True
         began = time.monotonic()
-        fast.speed_up(self.learner, self.replay)
-        for side in self.sides:
-            fast.speed_up_actor(side.actor, self.learner.online)
-        self.report(f"update compiled and captured in {time.monotonic() - began:.0f} s")
+        if self.device.type == "cuda" and self.network.kind != "custom":
+            dtype = torch.float32 if self.config.precision == "float32" else torch.bfloat16
+            fast.speed_up(self.learner, self.replay, dtype)
+            for side in self.sides:
+                fast.speed_up_actor(side.actor, self.learner.online)
+            self.report(f"update compiled and captured in {time.monotonic() - began:.0f} s")
+        elif self.network.kind == "paper" and not fast.compile_optimiser(self.learner):
+            self.report("no C++ compiler found (g++): the optimiser stays as it is, some 15 % slower")
 
     def crossed(self, frames: int) -> bool:
         """Whether the newest step passed a multiple of so many frames."""
@@ -389,6 +401,9 @@ class Trainer:
             "telemetry": learner.telemetry,
             "recent_scores": torch.tensor(list(self.recent_scores), dtype=torch.float64),
         }
+        if learner.memory is not None:
+            # Not needed to go on, but to go on bit for bit: a state's value depends on which were valued beside it.
+            tensors |= {f"memory.{name}": tensor for name, tensor in vars(learner.memory).items()}
         for i, side in enumerate(self.sides):
             tensors |= {f"side{i}.{name}": tensor for name, tensor in self._side_tensors(side).items()}
         facts = {
@@ -467,6 +482,9 @@ class Trainer:
             learner.optimiser.square[i].copy_(tensors[f"rms_square.{i}"])
         self._restore_random("learner", learner.generator, tensors["random.learner"], int(facts["steps"]))
         learner.telemetry.copy_(tensors["telemetry"])
+        if learner.memory is not None:
+            for name, tensor in part("memory.").items():
+                getattr(learner.memory, name).copy_(tensor)
         self.recent_scores.extend(tensors["recent_scores"].tolist())
         for i, side in enumerate(self.sides):
             own, actor = part(f"side{i}."), side.actor
