@@ -55,6 +55,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert facts == {"n": 1, "list": [1, "two", None]}
     assert torch.equal(found["a"], tensors["a"])
     assert torch.equal(found["b"].nan_to_num(7), tensors["b"].nan_to_num(7))
+    (tmp_path / "y").touch()
+    assert (tmp_path / "x.safetensors").stat().st_mode == (tmp_path / "y").stat().st_mode
 
 
 @settings(max_examples=300, deadline=None)

@@ -164,7 +164,7 @@ def bench(
     rounds: int = 3,
     peers: bool = False,
 ) -> dict[str, Any]:
-    """All parts in some rounds: medians, and the smallest and largest of each; `replay_rows` 0: what suits the device."""
+    """All parts in some rounds: medians, and the smallest and largest of each. `replay_rows` 0: by the device."""
     where = pick_device(device)
     rows = replay_rows or (1_000_000 if where.type == "cuda" else 100_000)
     fields = {"num_envs": num_envs, "replay_rows": rows, "learn_start_steps": min(10_000, rows // 10)}

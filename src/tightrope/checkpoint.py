@@ -30,6 +30,10 @@ from tightrope.errors import TightropeError, sized
 from tightrope.replay import Replay
 
 FORMAT = 1
+#: Files as everybody else makes them; safetensors' own are for their owner alone.
+_UMASK = os.umask(0o022)
+os.umask(_UMASK)
+_MODE = 0o666 & ~_UMASK
 #: Rows of frames in one file of the replay: about 115 MB of Atari.
 SEGMENT_ROWS = 16_384
 #: Seconds that a checkpoint may have to wait for the one before it.
@@ -57,6 +61,7 @@ def write(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
     def fill(temporary: Path) -> None:
         # Straight to the file: made in memory first, it would hold up every other thread meanwhile.
         safetensors.torch.save_file(host, temporary, header)
+        os.chmod(temporary, _MODE)
 
     _write(path, fill, sum(tensor.nbytes for tensor in host.values()))
     return digest

@@ -38,10 +38,12 @@ def compile_parts(learner: Learner, replay: Replay, dtype: torch.dtype = torch.f
     for name in ("sample", "bounds", "pull", "advance"):
         setattr(learner, name, torch.compile(getattr(learner, name), **options))
     for name in ("online", "target"):
-        setattr(learner, name, quick(getattr(learner, name), replay, dtype, fuse, options))
+        setattr(learner, name, quick(getattr(learner, name), learner.config.batch_size, replay, dtype, fuse, options))
 
 
-def quick(network: QNetwork, replay: Replay, dtype: torch.dtype, fuse: bool, options: dict[str, Any]) -> QNetwork:
+def quick(
+    network: QNetwork, batch_size: int, replay: Replay, dtype: torch.dtype, fuse: bool, options: dict[str, Any]
+) -> QNetwork:
     """A network over the same weights: the paper's as fused kernels, any other compiled.
 
     Always a new one: the plain network, which may be asked for other numbers of states, stays as it is.
@@ -49,7 +51,7 @@ def quick(network: QNetwork, replay: Replay, dtype: torch.dtype, fuse: bool, opt
     if fuse:
         from tightrope import fused
 
-        if fused.fits(network, replay.frames.shape[2:], replay.frames.dtype, replay.stack):
+        if fused.fits(network, batch_size, replay.frames.shape[2:], replay.frames.dtype, replay.stack):
             return fused.FusedNetwork(network, dtype)
     compiled = QNetwork(network.body, network.scale, network.kind)
     compiled.use_bfloat16 = dtype == torch.bfloat16

@@ -24,12 +24,17 @@ FEW = 64  # up to so many states work is cut into smaller pieces, to keep the wh
 SPLITS = 7  # of the sum over the 3,136 features, for few states
 FIRST_PARTS, PARTS = 64, 16  # of a batch, over which the gradients of the convolutions are summed first
 
+LARGEST_BATCH = 128
+
 _TYPES = {torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 
 
-def fits(network: QNetwork, frame_shape: tuple[int, ...], frame_dtype: torch.dtype, stack: int) -> bool:
-    """Whether the kernels are this network's."""
-    return network.kind == "paper" and (frame_shape, stack, frame_dtype) == (FRAME_SHAPE, STACK, torch.uint8)
+def fits(
+    network: QNetwork, batch_size: int, frame_shape: tuple[int, ...], frame_dtype: torch.dtype, stack: int
+) -> bool:
+    """Whether the kernels are this network's. Those of the full layers hold a whole batch."""
+    known = (frame_shape, stack, frame_dtype) == (FRAME_SHAPE, STACK, torch.uint8)
+    return network.kind == "paper" and known and batch_size <= LARGEST_BATCH
 
 
 class FusedNetwork(QNetwork):
