@@ -467,10 +467,9 @@ def study_run(args: StudyRun) -> int:
         return 0
     survey = run_study(args.study, args.out, args.workers, args.ray)
     failed = survey.of("failed")
-    for seen in failed:
-        print(f"{seen.cell.name} failed: {seen.error} (log: {seen.log})")
     if failed:
-        print(f"{len(failed)} of {len(survey.cells)} cells failed; the same command tries them again", file=sys.stderr)
+        told = f"{len(failed)} of {len(survey.cells)} cells failed (the first one's log: {failed[0].log})"
+        print(f"tightrope: {told}; the same command tries them again", file=sys.stderr)
     return 1 if failed else 0
 
 

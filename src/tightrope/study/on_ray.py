@@ -9,6 +9,7 @@ it up from there.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import tempfile
@@ -26,7 +27,7 @@ from tightrope.study.cell import LOG, STATUS, play
 from tightrope.study.plan import Cell
 
 RETRIES = 3  # of one cell, after the death of its worker or node
-EVERY = 2.0  # seconds between two deliveries
+EVERY = 1.0  # seconds between two deliveries
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 try:
@@ -45,22 +46,21 @@ class RayPool:
         self._ours = not ray.is_initialized()
         if self._ours:
             try:
-                ray.init(address, include_dashboard=False if address == "local" else None, log_to_driver=False)
+                own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+                ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **own)
             except (ConnectionError, ValueError, RuntimeError) as problem:
                 said = str(problem).splitlines()[0]
                 raise TightropeError(f"--ray {address}: no cluster there ({said}); local starts one here") from None
+        # max_calls: a process for each cell, as elsewhere.
+        task = ray.remote(max_retries=RETRIES, max_calls=1, **resources(device))(_run)
         path = path.resolve()
         # A file of a name that no other folder has tells a node that it sees this folder.
         self._mark = path / f".ray-{uuid.uuid4().hex}"
         if share:
             self._mark.touch()
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        postman = ray.remote(Postman).options(
-            num_cpus=0, scheduling_strategy=here, max_restarts=-1, max_task_retries=-1
-        )
-        # max_calls: a process for each cell, as elsewhere.
-        task = ray.remote(_run).options(max_retries=RETRIES, max_calls=1, **resources(device))
-        self._postman = postman.remote(path)
+        always: dict[str, Any] = {"scheduling_strategy": here, "max_restarts": -1, "max_task_retries": -1}
+        self._postman = ray.remote(num_cpus=0, **always)(Postman).remote(path)
         self._running = {task.remote(cell, self._mark, self._postman): cell for cell in cells}
 
     @property
@@ -92,7 +92,7 @@ class RayPool:
                 ray.shutdown()
 
 
-def resources(device: str) -> dict[str, float]:
+def resources(device: str) -> dict[str, Any]:
     """What a cell asks Ray for: a GPU where there are any and its share of the cores, or one core."""
     cluster: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     count = cluster.get("GPU", 0)
@@ -110,7 +110,7 @@ def _run(cell: Cell, mark: Path, postman: Any) -> None:
         with logged(folder):
             play(cell, folder)
         return
-    folder = Path(tempfile.gettempdir()) / f"tightrope{mark.name}" / cell.folder
+    folder = Path(tempfile.gettempdir()) / "-".join([f"tightrope{mark.name}", *cell.folder.parts])
     shutil.rmtree(folder, ignore_errors=True)  # of an attempt that died here
     for name in ray.get(postman.names.remote(cell.folder)):
         write_bytes(folder / name, ray.get(postman.read.remote(cell.folder / name)))

@@ -110,7 +110,7 @@ class Show:
         for seen in survey.cells:
             before = self._before.get(seen.folder)
             if seen.state == "running" and before != "running":
-                self._say(f"{seen.cell.name}: began" + (f" again at {seen.frames:,} frames" if seen.frames else ""))
+                self._say(f"{seen.cell.name}: " + ("goes on" if before == "interrupted" else "began"))
             if before is not None and seen.state != before and seen.state in ("done", "failed"):
                 how = f"done in {time_left(seen.seconds)}" if seen.state == "done" else f"failed: {seen.error}"
                 self._say(f"{seen.cell.name}: {how}" + (f" (log: {seen.log})" if seen.state == "failed" else ""))
