@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from tightrope.errors import TightropeError
 from tightrope.study.cell import LOG, Status
-from tightrope.study.plan import Cell, Study, read
+from tightrope.study.plan import Cell, Study, is_study, read
 
 
 @contextmanager
@@ -127,7 +127,7 @@ class Survey:
 
 def survey(path: Path, study: Study | None = None) -> Survey:
     """How far the study in a folder is. A cell that says it runs while nobody runs the study was interrupted."""
-    if not (path / "study.toml").exists():
+    if not is_study(path):
         raise TightropeError(f"{path} is not a study: it has no study.toml")
     study, runs = study or read(path), is_held(path)
     found = []

@@ -87,7 +87,7 @@ class Study:
     seeds: tuple[int, ...]
     device: str
 
-    @property
+    @cached_property
     def cells(self) -> list[Cell]:
         """Seed by seed, so that a study that is stopped half-way has all games and arms."""
         return [Cell(g, a, s, self.device) for s in self.seeds for g in self.games for a in self.arms]
@@ -103,6 +103,11 @@ def shipped() -> list[str]:
     return sorted(path.stem for path in folder().glob("*.toml"))
 
 
+def is_study(path: Path) -> bool:
+    """Whether a folder is a study's."""
+    return (path / "study.toml").exists()
+
+
 def read(source: str | Path) -> Study:
     """The study in a file, in a study's folder, or of a shipped name.
 
@@ -111,15 +116,15 @@ def read(source: str | Path) -> Study:
     (5, ['tightened', 'dqn'], 50)
     """
     path = Path(source)
-    if path.is_dir():
-        if not (path / "study.toml").exists():
-            raise TightropeError(f"{path} is not a study: it has no study.toml")
+    if is_study(path):
         return parse((path / "study.toml").read_text("utf-8"), path.resolve().name)
     if str(source) in shipped():
         return parse((folder() / f"{source}.toml").read_text("utf-8"), str(source))
     try:
         return parse(path.read_text("utf-8"), path.stem)
     except (OSError, UnicodeDecodeError) as problem:
+        if path.is_dir():
+            raise TightropeError(f"{path} is not a study: it has no study.toml") from None
         if path.exists():
             raise TightropeError(f"cannot read {path}: {problem}") from None
         known = f"; shipped are {', '.join(shipped())}"
@@ -162,8 +167,11 @@ def _study(values: dict[str, Any], text: str, name: str) -> Study:
         seeds=tuple(dict.fromkeys(seeds)),
         device=device,
     )
-    for cell in study.cells[: len(study.games) * len(study.arms)]:
+    folders: dict[Path, str] = {}
+    for cell in study.cells:
         cell.config  # noqa: B018  # numbers that do not go together are refused now
+        if folders.setdefault(cell.folder, cell.game) != cell.game:
+            raise TightropeError(f"games {folders[cell.folder]} and {cell.game} would share the folder {cell.folder}")
     return study
 
 

@@ -13,6 +13,7 @@ from tightrope.checkpoint import write_bytes
 from tightrope.errors import TightropeError
 from tightrope.run import Description, RunFolder
 from tightrope.study.folder import last_line, survey
+from tightrope.study.plan import is_study
 
 COLUMNS = ("game", "preset", "changed", "seed", "frames", "epoch", "score", "std", "games", "normalised_pct",
            "protocol", "run_frames", "run_seconds", "device", "torch", "commit")  # fmt: skip
@@ -36,7 +37,7 @@ def run_rows(path: Path, commit: str = "", device: str = "") -> list[dict[str, s
 def add_rows(path: Path, out: Path, commit: str = "", device: str = "") -> str:
     """Adds the rows of a study's cells, or of a single run, to the file `out`; says in a sentence what was added."""
     left_out = ""
-    if (path / "study.toml").exists():
+    if is_study(path):
         cells = survey(path).cells
         # The rows of a run that goes on would have to be changed later.
         over = [seen for seen in cells if seen.state in ("done", "failed")]

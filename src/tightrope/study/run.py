@@ -10,7 +10,7 @@ from tightrope.errors import TightropeError
 from tightrope.study.cell import Status
 from tightrope.study.folder import Survey, held, prepare, survey
 from tightrope.study.local import LocalPool
-from tightrope.study.plan import read
+from tightrope.study.plan import is_study, read
 from tightrope.study.show import Show
 
 
@@ -24,7 +24,7 @@ def run_study(
         raise TightropeError(f"workers = {workers}: must be a whole number of at least 1")
     if workers and ray:
         raise TightropeError("--workers and --ray exclude each other: Ray runs as many cells as it has room for")
-    path = out or (Path(source) if Path(source).is_dir() else Path("runs") / study.name)
+    path = out or (Path(source) if is_study(Path(source)) else Path("runs") / study.name)
     with held(path) as lock:
         prepare(study, path)
         left = [cell for cell in study.cells if Status.read(path / cell.folder).state != "done"]
