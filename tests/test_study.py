@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import tightrope
 from tightrope.cli import main
@@ -24,6 +25,7 @@ from tightrope.errors import TightropeError
 from tightrope.run import RunFolder
 from tightrope.study.cell import Status
 from tightrope.study.folder import held, is_held, survey
+from tightrope.study.local import LocalPool, gpus
 from tightrope.study.plan import parse, read, shipped, suites
 from tightrope.study.rows import COLUMNS, add_rows
 from tightrope.study.run import run_study
@@ -273,6 +275,25 @@ def test_a_failed_cell_stops_no_other_and_is_tried_again(tmp_path: Path, capsys:
     assert cli("study", "run", out) == 0
     assert Status.read(bad).state == "done"
     assert Status.read(bad).error == ""
+
+
+def test_workers_are_as_many_as_gpus_or_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("tightrope.study.local.cores", lambda: 6)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    assert LocalPool(tmp_path, [], 0, "cpu", 0).workers == 6
+    assert LocalPool(tmp_path, [], 0, "auto", 0).workers == 3
+    assert LocalPool(tmp_path, [], 5, "auto", 0).workers == 5
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    assert gpus("cuda") == ["4", "7"]
+
+
+def test_a_ray_cluster_that_is_not_there(tmp_path: Path) -> None:
+    file = write(tmp_path / "s.toml", SMALL)
+    for address, said in [("127.0.0.1:1", "there is no Ray cluster"), ("ray://head:10001", "with --ray auto")]:
+        with pytest.raises(TightropeError, match=f"--ray {address}: .*{said}"):
+            run_study(file, tmp_path / "out", ray=address)
 
 
 def test_one_study_at_a_time_in_a_folder(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import shutil
+import socket
 import tempfile
 import threading
 import traceback
@@ -45,12 +46,7 @@ class RayPool:
             raise TightropeError(f"--ray {address}: run the study on a machine of the cluster, with --ray auto")
         self._ours = not ray.is_initialized()
         if self._ours:
-            try:
-                own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
-                ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **own)
-            except (ConnectionError, ValueError, RuntimeError) as problem:
-                said = str(problem).splitlines()[0]
-                raise TightropeError(f"--ray {address}: no cluster there ({said}); local starts one here") from None
+            connect(address)
         # max_calls: a process for each cell, as elsewhere.
         task = ray.remote(max_retries=RETRIES, max_calls=1, **resources(device))(_run)
         path = path.resolve()
@@ -90,6 +86,19 @@ class RayPool:
             self._mark.unlink(missing_ok=True)
             if self._ours:
                 ray.shutdown()
+
+
+def connect(address: str) -> None:
+    own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+    host, _, port = address.rpartition(":")
+    try:
+        if port.isdigit():
+            socket.create_connection((host, int(port)), timeout=10).close()  # Ray itself would try for two minutes
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **own)
+    except (OSError, ValueError, RuntimeError, ray.exceptions.RayError):
+        raise TightropeError(
+            f"--ray {address}: there is no Ray cluster; start one (ray start --head), or say --ray local"
+        ) from None
 
 
 def resources(device: str) -> dict[str, Any]:
