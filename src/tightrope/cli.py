@@ -466,11 +466,11 @@ def study_run(args: StudyRun) -> int:
         print(f"tightrope study run NAME runs one; the files, with how long each takes: {folder()}")
         return 0
     survey = run_study(args.study, args.out, args.workers, args.ray)
-    failed = survey.of("failed")
-    if failed:
-        told = f"{len(failed)} of {len(survey.cells)} cells failed (the first one's log: {failed[0].log})"
+    left = [seen for seen in survey.cells if seen.state != "done"]
+    if left:
+        told = f"{len(left)} of {len(survey.cells)} cells failed or were stopped (the first one's log: {left[0].log})"
         print(f"tightrope: {told}; the same command tries them again", file=sys.stderr)
-    return 1 if failed else 0
+    return 1 if left else 0
 
 
 def study_status(args: StudyStatus) -> int:
