@@ -104,7 +104,7 @@ def test_suites() -> None:
         assert parse(f"games = {games}\nseeds = [0]\narms.dqn = {{}}", "all").games == tuple(games)
 
 
-def test_shipped_studies_say_what_the_issue_of_each_is() -> None:
+def test_shipped_studies_are_what_they_say() -> None:
     assert shipped() == ["ablation", "gpu7", "laptop", "table1", "table1-40m"]
     table, long = read("table1"), read("table1-40m")
     for study, frames in ((table, 10_000_000), (long, 40_000_000)):

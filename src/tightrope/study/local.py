@@ -64,8 +64,8 @@ class LocalPool:
         if self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)]
         with open(self.path / cell.folder / LOG, "ab") as log:
-            # A session of its own: Ctrl-C is for the study, which then stops its cells in good order. Its standard
-            # input ends with the study, and so does the cell; until then it holds the study's folder too.
+            # A process group of its own: Ctrl-C is for the study, which then stops its cells in good order. Its
+            # standard input ends with the study, and so does the cell; until then it holds the study's folder too.
             return subprocess.Popen(
                 [sys.executable, "-m", "tightrope.study.cell", str(self.path), str(cell.folder)],
                 stdin=subprocess.PIPE,
