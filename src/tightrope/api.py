@@ -9,10 +9,9 @@ import torch
 
 from tightrope import run
 from tightrope.agent import Agent
-from tightrope.config import preset as load_preset
 from tightrope.device import pick_device
 from tightrope.errors import TightropeError
-from tightrope.games import EnvMaker, canonical, default_preset
+from tightrope.games import EnvMaker, canonical, config_for, default_preset
 from tightrope.network import NetworkMaker
 from tightrope.progress import Progress
 from tightrope.run import Description, RunFolder, new_run_path
@@ -63,12 +62,9 @@ def train(
         raise TightropeError("network: must be a function (state shape, number of actions) -> module, not a module")
     name = canonical(game) if game is not None else "custom"
     chosen = preset or default_preset(name)
-    config = load_preset(chosen)
     if isinstance(network, str):
         fields, network = fields | {"network": network}, None
-    if name.partition("/")[0] not in ("atari", "minatar") and "sticky" not in fields:
-        fields = fields | {"sticky": 0.0}  # other games have no sticky actions
-    config = config.replace(**fields)
+    config = config_for(name, chosen, fields)
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise TightropeError(f"seed = {seed!r}: must be a whole number of at least 0")
     device = str(pick_device(device))
@@ -119,6 +115,8 @@ def resume(
         raise TightropeError(
             f"{path} kept no replay (save_replay = false), so it cannot go on as if nothing had happened"
         )
+    if not folder.checkpoints.saved() and folder.ended():
+        raise TightropeError(f"{path} has ended and its checkpoint was removed: there is nothing to resume")
     progress = Progress(path, description.config.frames, quiet)
     trainer = Trainer(description, folder, env, network, progress.say, progress.glance)
     trainer.resume()

@@ -304,16 +304,27 @@ class Checkpoints:
             stream.synchronize()
         return desk
 
+    def segments(self, path: Path) -> set[str] | None:
+        """Names of the files that hold the frames of a checkpoint; None where it cannot be read."""
+        try:
+            with safetensors.safe_open(path, framework="pt") as file:
+                return set(json.loads(file.metadata()["facts"])["segments"])
+        except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError):
+            return None
+
+    def remove(self) -> None:
+        """All checkpoints, of a run that has ended and will not go on; its agents stay."""
+        for path in [*self.saved(), *self.folder.glob("frames-*")]:
+            path.unlink()
+
     def _prune(self) -> None:
         checkpoints = self.saved()
-        kept = checkpoints[-self.KEEP :]
         named: set[str] = set()
-        for path in kept:
-            try:
-                with safetensors.safe_open(path, framework="pt") as file:
-                    named |= set(json.loads(file.metadata()["facts"])["segments"])
-            except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError):
+        for path in checkpoints[-self.KEEP :]:
+            segments = self.segments(path)
+            if segments is None:
                 return  # an unreadable one might name any file: delete nothing
+            named |= segments
         try:
             for path in checkpoints[: -self.KEEP]:
                 path.unlink()

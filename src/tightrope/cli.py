@@ -138,6 +138,54 @@ class Bench:
 
 
 @dataclass
+class StudyRun:
+    """Run a grid of games, arms and seeds, or what is left of it; without STUDY: list the shipped studies."""
+
+    study: Positional[str] = ""
+    """a TOML file, the name of a shipped study, or the folder of a study to go on with"""
+    out: Path | None = None
+    """folder of the study; by default runs/NAME"""
+    workers: int = 0
+    """processes at once; 0: one for each GPU, or for each core where there is none"""
+    ray: str = ""
+    """run on the Ray cluster at this address instead; local: start one on this machine"""
+
+
+@dataclass
+class StudyStatus:
+    """Say how far a study is."""
+
+    study: Positional[Path]
+    """folder of the study"""
+    json: bool = False
+    """print one JSON object"""
+
+
+@dataclass
+class StudyReport:
+    """Make one web page, tables and figures of a study."""
+
+    study: Positional[Path]
+    """folder of the study"""
+    open: bool = False
+    """open the page in the browser"""
+
+
+@dataclass
+class StudyRows:
+    """Add the evaluations of a study, or of one run, to a CSV file of results."""
+
+    study: Positional[Path]
+    """folder of the study or of the run"""
+    out: Path = MISSING
+    """the CSV file; rows that it has already are not added again"""
+    device: str = ""
+    """the machine in words; by default cpu or cuda"""
+    commit: str = ""
+    """of the code, where the runs could not tell"""
+
+
+@dataclass
 class Demo:
     """Tightened against plain DQN on the maze and on MinAtar Breakout, minutes on a CPU."""
 
@@ -154,6 +202,10 @@ COMMANDS: dict[str, Any] = {
     "games": Games,
     "bench": Bench,
     "demo": Demo,
+    "study run": StudyRun,
+    "study status": StudyStatus,
+    "study report": StudyReport,
+    "study rows": StudyRows,
 }
 
 
@@ -174,7 +226,7 @@ def main(words: list[str] | None = None) -> None:
 
 def overview() -> str:
     lines = ["tightrope: deep Q-learning by optimality tightening", "", "commands (each has --help):"]
-    lines += [f"  {name:<9} {command.__doc__.splitlines()[0]}" for name, command in COMMANDS.items()]
+    lines += [f"  {name:<13} {command.__doc__.splitlines()[0]}" for name, command in COMMANDS.items()]
     lines += [
         "",
         "examples:",
@@ -184,6 +236,7 @@ def overview() -> str:
         "  tightrope train CartPole-v1 --lam 1 --k 8",
         "  tightrope evaluate runs/atari-pong-s0 --protocol sticky --json",
         "  tightrope watch runs/atari-pong-s0 --video pong.mp4",
+        "  tightrope study run laptop                         # many runs: tightened and plain DQN on MinAtar's games",
     ]
     return "\n".join(lines)
 
@@ -198,6 +251,11 @@ def run(words: list[str]) -> int:
         print(overview())
         return 0
     name, rest = words[0], words[1:]
+    if name == "study":
+        name, rest = " ".join(words[:2]), words[2:]
+        if name in ("study", "study -h", "study --help"):
+            print("\n".join(line for line in overview().splitlines() if line.startswith("  study")))
+            return 0
     if name not in COMMANDS:
         raise TightropeError(f"unknown command {name!r}{near(name, COMMANDS) or '; tightrope --help lists them'}")
     command, handler = COMMANDS[name], HANDLERS[name]
@@ -266,6 +324,9 @@ def checked(command: str, words: list[str]) -> tuple[list[str], dict[str, Any]]:
     takes = first is not None and "Positional" in str(first.type)
     if first is not None and first.default is dataclasses.MISSING and not positional:
         raise TightropeError(f"tightrope {command} needs {first.name.upper()}; see tightrope {command} --help")
+    for field in dataclasses.fields(COMMANDS[command]):
+        if field.default is MISSING and f"--{field.name}" not in result:
+            raise TightropeError(f"tightrope {command} needs --{field.name}; see tightrope {command} --help")
     if len(positional) > takes:
         raise TightropeError(f"tightrope {command} takes no {positional[takes]!r}; see tightrope {command} --help")
     return result, typed
@@ -395,6 +456,57 @@ def demo(args: Demo) -> int:
     return 0
 
 
+def study_run(args: StudyRun) -> int:
+    from tightrope.study.plan import folder, read, shipped
+    from tightrope.study.run import run_study
+
+    if not args.study:
+        for name in shipped():
+            study = read(name)
+            print(f"{name:<11} {len(study.cells):>4} cells  {study.about}")
+        print(f"tightrope study run NAME runs one; the files, with how long each takes: {folder()}")
+        return 0
+    survey = run_study(args.study, args.out, args.workers, args.ray)
+    left = [seen for seen in survey.cells if seen.state != "done"]
+    if left:
+        told = f"{len(left)} of {len(survey.cells)} cells failed or were stopped (the first one's log: {left[0].log})"
+        print(f"tightrope: {told}; the same command tries them again", file=sys.stderr)
+    return 1 if left else 0
+
+
+def study_status(args: StudyStatus) -> int:
+    from rich.console import Console
+
+    from tightrope.study import read, survey
+    from tightrope.study.show import as_json, table
+
+    found = survey(args.study)
+    if args.json:
+        print(json.dumps(as_json(found, read(args.study))))
+    else:
+        Console(highlight=False).print(table(found, str(args.study)))
+    return 0
+
+
+def study_report(args: StudyReport) -> int:
+    import webbrowser
+
+    from tightrope.report import write_report  # type: ignore[import-not-found]
+
+    page = write_report(args.study)
+    print(page)
+    if args.open:
+        webbrowser.open(Path(page).resolve().as_uri())
+    return 0
+
+
+def study_rows(args: StudyRows) -> int:
+    from tightrope.study.rows import add_rows
+
+    print(add_rows(args.study, args.out, args.commit, args.device))
+    return 0
+
+
 HANDLERS: dict[str, Callable[..., int]] = {
     "train": train,
     "resume": resume,
@@ -404,4 +516,8 @@ HANDLERS: dict[str, Callable[..., int]] = {
     "games": games,
     "bench": bench,
     "demo": demo,
+    "study run": study_run,
+    "study status": study_status,
+    "study report": study_report,
+    "study rows": study_rows,
 }

@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
-from tightrope.checkpoint import Checkpoints, disk_error, write_bytes
+from tightrope.checkpoint import Checkpoints, disk_error, read, write_bytes
 from tightrope.config import Config, describe
 from tightrope.errors import TightropeError
 
@@ -95,16 +95,19 @@ class Description:
             lines.append(f"{name} = {_toml(value)}  # {facts['meaning']}{unit}")
         return "\n".join(lines) + "\n"
 
-    def command(self) -> str:
+    def changed(self) -> list[str]:
+        """What was changed of the preset, as the command line says it."""
         from tightrope.config import preset
 
         base = preset(self.preset).to_dict()
-        changed = [f"--{n} {v}" for n, v in self.config.to_dict().items() if v != base[n]]
+        return [f"--{n} {v}" for n, v in self.config.to_dict().items() if v != base[n]]
+
+    def command(self) -> str:
         if self.game == "custom" or self.network == "custom":
             return "tightrope.train in Python, with the environment or network of your own"
         words = [
             f"tightrope train {self.game} --preset {self.preset} --seed {self.seed} --device {self.device}",
-            *changed,
+            *self.changed(),
         ]
         return " ".join(words)
 
@@ -129,12 +132,20 @@ class Description:
             raise TightropeError(f"{path} is damaged: {type(problem).__name__} {problem}") from None
 
 
+def slug(game: str) -> str:
+    """A game's name as the name of a folder.
+
+    >>> slug("atari/ms_pacman")
+    'atari-ms_pacman'
+    """
+    return game.replace("/", "-").replace(":", "-").lower()
+
+
 def new_run_path(game: str, seed: int, root: Path = Path("runs")) -> Path:
     """runs/<game>-s<seed>, with a number behind it where that is taken."""
-    bare = game.replace("/", "-").replace(":", "-").lower()
-    path, number = root / f"{bare}-s{seed}", 2
+    path, number = root / f"{slug(game)}-s{seed}", 2
     while path.exists():
-        path, number = root / f"{bare}-s{seed}-{number}", number + 1
+        path, number = root / f"{slug(game)}-s{seed}-{number}", number + 1
     return path
 
 
@@ -231,6 +242,15 @@ class RunFolder:
                 os.truncate(path, length)
             except OSError as problem:
                 raise disk_error(path, problem) from None
+
+    def ended(self) -> bool:
+        """Whether the run has spent its budget, made its last evaluation and kept its last agent."""
+        if not self.last.exists():
+            return False
+        config = Description.from_toml(self.path / "config.toml").config
+        frames = read(self.last)[1]["agent"]["frames"]
+        evaluated = [int(row["frames"]) for row in self.evaluations()]
+        return frames >= config.frames and (not config.eval_every_epochs or frames in evaluated)
 
     def metrics(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._metrics.read_text("utf-8").splitlines()]

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium
 
+from tightrope.config import Config, preset
 from tightrope.errors import TightropeError, near
 from tightrope.games.base import Game, GameInfo, GameOptions, Step
 from tightrope.games.gym import EnvMaker
@@ -19,6 +20,7 @@ __all__ = [
     "GameOptions",
     "Step",
     "canonical",
+    "config_for",
     "default_preset",
     "make_game",
 ]
@@ -66,6 +68,13 @@ def default_preset(name: str) -> str:
     if name.startswith("maze") or name == MAZE_ID:
         return "maze"
     return {"atari": "paper", "minatar": "minatar"}.get(family, "classic")
+
+
+def config_for(name: str, preset_name: str, fields: dict[str, Any]) -> Config:
+    """The numbers of a run of the game of this canonical name: the preset's, with some fields changed."""
+    if name.partition("/")[0] not in ("atari", "minatar") and "sticky" not in fields:
+        fields = fields | {"sticky": 0.0}  # other games have no sticky actions
+    return preset(preset_name).replace(**fields)
 
 
 def make_game(name: str, num_envs: int, seed: int, options: GameOptions, env: EnvMaker | None = None) -> Game:

@@ -1,0 +1,155 @@
+"""A study's folder: who may write to it, and how far its cells are."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from tightrope.errors import TightropeError
+from tightrope.study.cell import LOG, Status
+from tightrope.study.plan import Cell, Study, is_study, read
+
+
+@contextmanager
+def held(path: Path) -> Iterator[int]:
+    """The folder for one study at a time. Processes that inherit the file that is yielded hold it too."""
+    from tightrope.checkpoint import disk_error
+
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        file = open(path / ".lock", "a+")  # noqa: SIM115
+    except OSError as problem:
+        raise disk_error(path, problem) from None
+    with file:
+        if not _lock(file):
+            file.seek(0)
+            raise TightropeError(f"{path} is being run already, by process {file.read() or 'unknown'}; wait or stop it")
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield file.fileno()
+
+
+def _lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def is_held(path: Path) -> bool:
+    """Whether somebody runs the study."""
+    try:
+        with open(path / ".lock") as file:
+            return not _lock(file)
+    except OSError:
+        return False
+
+
+def prepare(study: Study, path: Path) -> None:
+    """Puts the study into its folder, beside what was run there before."""
+    from tightrope.checkpoint import write_bytes
+
+    for cell in study.cells:
+        refuse_if_changed(cell, path)
+    write_bytes(path / "study.toml", study.text.encode())
+    for cell in study.cells:
+        status = Status.read(path / cell.folder)
+        if status.state != "done":
+            Status(seconds=status.seconds).write(path / cell.folder)
+
+
+def refuse_if_changed(cell: Cell, path: Path) -> None:
+    """A cell that was begun goes on with the numbers it began with, or not at all."""
+    file = path / cell.folder / "config.toml"
+    if not file.exists():
+        return
+    try:
+        began = tomllib.loads(file.read_text("utf-8"))
+        had: dict[str, Any] = {"preset": began["preset"]} | began["config"]
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise TightropeError(f"{file} is damaged: {problem}") from None
+    for name, value in ({"preset": cell.arm.preset} | cell.config.to_dict()).items():
+        if had.get(name, value) != value:
+            raise TightropeError(
+                f"arm {cell.arm.name} was run in {path} with {name} = {had[name]}, and the study now says {value}; "
+                "give the changed arm another name, or the study another --out"
+            )
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A cell as its files tell."""
+
+    cell: Cell
+    folder: Path
+    state: str  # as in Status, or "interrupted"
+    frames: int
+    rate: float  # frames per second, evaluations included
+    seconds: float
+    error: str
+
+    @property
+    def log(self) -> Path:
+        return self.folder / LOG
+
+
+@dataclass(frozen=True)
+class Survey:
+    """All cells of a study at one moment."""
+
+    cells: list[Seen]
+
+    def of(self, state: str) -> list[Seen]:
+        return [seen for seen in self.cells if seen.state == state]
+
+    @property
+    def rate(self) -> float:
+        """Frames per second of all running cells; one that has not said yet counts as the others do."""
+        running = self.of("running")
+        known = [seen.rate for seen in running if seen.rate]
+        return sum(known) / len(known) * len(running) if known else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the present rate; unknown while nothing runs."""
+        left = sum(s.cell.config.frames - s.frames for s in self.cells if s.state not in ("done", "failed"))
+        return left / self.rate if self.rate else None
+
+
+def survey(path: Path, study: Study | None = None) -> Survey:
+    """How far the study in a folder is. A cell that says it runs while nobody runs the study was interrupted."""
+    if not is_study(path):
+        raise TightropeError(f"{path} is not a study: it has no study.toml")
+    study, runs = study or read(path), is_held(path)
+    found = []
+    for cell in study.cells:
+        folder = path / cell.folder
+        status, last = Status.read(folder), last_line(folder / "metrics.jsonl")
+        frames = last.get("frames", 0)
+        state = status.state
+        if (state == "running" and not runs) or (state == "planned" and frames):
+            state = "interrupted"
+        rate = frames / last["seconds"] if frames and last["seconds"] else 0.0
+        found.append(Seen(cell, folder, state, frames, rate, status.seconds, status.error))
+    return Survey(found)
+
+
+def last_line(path: Path) -> dict[str, Any]:
+    """The newest whole line of metrics; {} where there is none."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 16_384))
+            whole = file.read().rpartition(b"\n")[0]
+        line: dict[str, Any] = json.loads(whole.rpartition(b"\n")[2])
+    except (OSError, ValueError):
+        return {}
+    return line

@@ -1,0 +1,105 @@
+"""The cells of a study as processes on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+from tightrope.study.cell import LOG
+from tightrope.study.plan import Cell
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def gpus(device: str) -> list[str]:
+    """The GPUs that cells may use, as CUDA_VISIBLE_DEVICES names them; none where cells run on the CPU."""
+    import torch
+
+    from tightrope.device import pick_device
+
+    if pick_device(device).type == "cpu":
+        return []
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",") if named else [str(n) for n in range(torch.cuda.device_count())]
+
+
+class LocalPool:
+    """So many processes at a time, by default one for each GPU, or for each core where there is none: one cell keeps a
+    GPU busy, and the small networks lose by sharing their work between cores."""
+
+    def __init__(self, path: Path, cells: list[Cell], workers: int, device: str, lock: int) -> None:
+        self.path, self.lock = path, lock
+        self.gpus = gpus(device)
+        self.workers = workers or len(self.gpus) or cores()
+        self._waiting = deque(cells)
+        self._running: dict[int, tuple[Cell, subprocess.Popen[bytes]]] = {}  # by slot
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting or self._running)
+
+    def ended(self) -> Iterator[tuple[Cell, str]]:
+        """The cells whose processes have ended, with what killed those that did not end by themselves; starts others
+        in their place."""
+        for slot, (cell, process) in list(self._running.items()):
+            if process.poll() is not None:
+                del self._running[slot]
+                yield cell, _death(process.returncode)
+        for slot in range(self.workers):
+            if self._waiting and slot not in self._running:
+                cell = self._waiting.popleft()
+                self._running[slot] = cell, self._start(cell, slot)
+
+    def _start(self, cell: Cell, slot: int) -> subprocess.Popen[bytes]:
+        environment = {"OMP_NUM_THREADS": str(max(1, cores() // self.workers))} | os.environ
+        if self.gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)]
+        with open(self.path / cell.folder / LOG, "ab") as log:
+            # A process group of its own: Ctrl-C is for the study, which then stops its cells in good order. Its
+            # standard input ends with the study, and so does the cell; until then it holds the study's folder too.
+            return subprocess.Popen(
+                [sys.executable, "-m", "tightrope.study.cell", str(self.path), str(cell.folder)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+                pass_fds=(self.lock,),
+            )
+
+    def stop(self) -> None:
+        """Lets the running cells save their work and waits for them; interrupted again, it does not wait."""
+        self._waiting.clear()
+        running = [process for _, process in self._running.values()]
+        try:
+            for process in running:
+                process.send_signal(signal.SIGTERM)
+            for process in running:
+                process.wait()
+        finally:
+            for process in running:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+        self._running.clear()
+
+
+def _death(status: int) -> str:
+    """
+    >>> _death(-9), _death(0)
+    ('its process was killed by SIGKILL (out of memory?)', '')
+    """
+    if status == 0:
+        return ""
+    if status > 0:
+        return f"its process ended with status {status}"
+    name = signal.Signals(-status).name
+    return f"its process was killed by {name}{' (out of memory?)' if name == 'SIGKILL' else ''}"

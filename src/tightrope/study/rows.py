@@ -1,0 +1,71 @@
+"""Evaluations as rows of results/: one for each run and evaluation, added behind those that are there.
+
+None is replaced and none left out: a run that failed or disappointed is there too.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from tightrope.checkpoint import write_bytes
+from tightrope.errors import TightropeError
+from tightrope.run import Description, RunFolder
+from tightrope.study.folder import last_line, survey
+from tightrope.study.plan import is_study
+
+COLUMNS = ("game", "preset", "changed", "seed", "frames", "epoch", "score", "std", "games", "normalised_pct",
+           "protocol", "run_frames", "run_seconds", "device", "torch", "commit")  # fmt: skip
+#: What may differ between two looks at the same run: it went on, or was run again to the same score.
+PASSING = ("run_frames", "run_seconds")
+
+
+def run_rows(path: Path, commit: str = "", device: str = "") -> list[dict[str, str]]:
+    """The evaluations of one run; `commit` names the code where the run could not, `device` the machine in words."""
+    run, description = RunFolder(path), Description.from_toml(path / "config.toml")
+    last, made = last_line(path / "metrics.jsonl"), description.made_with
+    facts = {
+        "game": description.game, "preset": description.preset, "changed": " ".join(description.changed()),
+        "seed": description.seed, "device": device or description.device, "torch": made.get("torch", ""),
+        "commit": commit or made.get("commit", ""), "run_frames": last.get("frames", ""),
+        "run_seconds": last.get("seconds", ""),
+    }  # fmt: skip
+    return [{name: str((row | facts)[name]) for name in COLUMNS} for row in run.evaluations()]
+
+
+def add_rows(path: Path, out: Path, commit: str = "", device: str = "") -> str:
+    """Adds the rows of a study's cells, or of a single run, to the file `out`; says in a sentence what was added."""
+    left_out = ""
+    if is_study(path):
+        cells = survey(path).cells
+        # The rows of a run that goes on would have to be changed later.
+        over = [seen for seen in cells if seen.state in ("done", "failed")]
+        if len(over) < len(cells):
+            left_out = f"; {len(cells) - len(over)} cells have not come to their end and wait for another time"
+        runs = [seen.folder for seen in over if (seen.folder / "config.toml").exists()]
+    elif (path / "config.toml").exists():
+        runs = [path]
+    else:
+        raise TightropeError(f"{path} is neither a study nor a run: it has no study.toml and no config.toml")
+    old: list[dict[str, str]] = []
+    if out.exists():
+        with open(out, encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            old = list(reader)
+            if tuple(reader.fieldnames or ()) != COLUMNS:
+                raise TightropeError(f"{out} has other columns than rows of results have: choose another --out")
+    known = {_identity(row) for row in old}
+    found = [row for run in runs for row in run_rows(run, commit, device)]
+    new = [row for row in found if _identity(row) not in known]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(old + new)
+    write_bytes(out, text.getvalue().encode())  # whole or not at all
+    there = f", {len(found) - len(new)} were there already" if len(found) > len(new) else ""
+    return f"{len(new)} rows of {len(runs)} runs added to {out}{there}{left_out}"
+
+
+def _identity(row: dict[str, str]) -> tuple[str, ...]:
+    return tuple(row[name] for name in COLUMNS if name not in PASSING)
