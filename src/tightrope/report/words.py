@@ -1,0 +1,45 @@
+"""Numbers as a person reads them."""
+
+from __future__ import annotations
+
+
+def number(value: float, digits: int = 4) -> str:
+    """So many digits that count, thousands apart, a real minus sign.
+
+    >>> number(-20.5666), number(12345.6), number(0.5), number(3974.11), number(1e-9)
+    ('−20.57', '12,346', '0.5', '3,974', '0')
+    """
+    if abs(value) < 1e-6:
+        return "0"
+    size = len(str(int(abs(value))))
+    text = f"{value:,.{max(0, digits - size)}f}"
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text.strip("-0,.") == "" else text.replace("-", "−")
+
+
+def fixed(value: float, decimals: int) -> str:
+    """
+    >>> fixed(345.7, 2), fixed(-0.001, 1)
+    ('345.70', '0.0')
+    """
+    text = f"{value:,.{decimals}f}"
+    return (text.removeprefix("-") if text.strip("-0,.") == "" else text).replace("-", "−")
+
+
+def hours(seconds: float) -> str:
+    """
+    >>> hours(42), hours(373), hours(35 * 3600)
+    ('42 s', '6.2 min', '35.0 h')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+def counted(count: int, noun: str) -> str:
+    """
+    >>> counted(1, "run"), counted(3, "run")
+    ('1 run', '3 runs')
+    """
+    return f"{count} {noun}" + ("" if count == 1 else "s")
