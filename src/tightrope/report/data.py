@@ -27,7 +27,7 @@ ROW_COLUMNS = frozenset(("game", "preset", "changed", "seed", "frames", "epoch",
 SAME_RUN = ("game", "preset", "changed", "seed", "run_frames", "run_seconds", "commit")
 
 #: The three ways to make one score of a run, in the order in which they are shown.
-KINDS = {"best": "best of all", "last": "last", "last_five": "mean of last five"}
+KINDS = {"best": "best", "last": "last", "last_five": "last five"}
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class Figure:
     data: str  # CSV
     panels: list[Panel]
     legend: list[tuple[str, str]] = field(default_factory=list)  # (CSS classes or shape, text)
-    wide: bool = False  # one drawing over the page's width; else panels side by side
+    layout: str = "panels"  # side by side; "pairs": two by two; "stack": each over the page's width
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -68,6 +68,11 @@ def styles(arms: Sequence[Arm]) -> dict[Arm, str]:
 def both_widths(draw: Callable[[float, str], Markup]) -> Markup:
     """For a wide page and for a phone: scaled down, its letters could not be read."""
     return draw(WIDE, "wide-only") + draw(NARROW, "narrow-only")
+
+
+def few(lines: Sequence[Line]) -> bool:
+    """So few curves, with names so short, that the names fit beside their ends; a legend there is anyway."""
+    return len(lines) <= 3 and all(len(line.label) <= 10 for line in lines)
 
 
 # --------------------------------------------------------------------------------------------------- figures 1 and 2
@@ -106,7 +111,7 @@ def against_own(collection: Collection, scale: Scale, arm: Arm) -> list[Gain]:
 
 
 def wins(gains: Sequence[Gain], kind: str) -> str:
-    return f"{sum(gain.percent[kind] > 0 for gain in gains)} of {counted(len(gains), 'game')}"
+    return f"{sum(gain.percent[kind] > 0 for gain in gains)} of {len(gains)}"
 
 
 def improvement(
@@ -124,11 +129,11 @@ def improvement(
             for g in ordered
         ]
         drawing = both_widths(lambda width, css, rows=rows: bar_chart(rows, width, "improvement, %", css))  # type: ignore[misc]
-        note = f"Better on {wins(gains, 'best')} by the best evaluation, on {wins(gains, 'last')} by the last, on "
+        note = f"Better on {wins(gains, 'best')} games by the best evaluation, {wins(gains, 'last')} by the last, "
         note += f"{wins(gains, 'last_five')} by the mean of the last five. {notes[arm]}"
         panels.append(Panel(drawing, arm.name, note))
         said.append(
-            f"{arm.name}: better on {wins(gains, 'best')}; from {title_of(ordered[0].game)} "
+            f"{arm.name}: better on {wins(gains, 'best')} games; from {title_of(ordered[0].game)} "
             f"{signed(ordered[0].percent['best'])}% to {title_of(ordered[-1].game)} "
             f"{signed(ordered[-1].percent['best'])}%."
         )
@@ -144,7 +149,7 @@ def improvement(
         "strokes: mean of the last five.",
         f"Bar chart of the improvement over {against}. " + " ".join(said),
         to_csv(("arm", "game", "score_kind", "score", "baseline", "improvement_pct"), rows_of_data),
-        panels, [("gain", "better"), ("loss", "worse"), ("second", "mean of the last five")], wide=True,
+        panels, [("gain", "better"), ("loss", "worse"), ("second", "mean of the last five")], layout="stack",
     )  # fmt: skip
 
 
@@ -200,7 +205,13 @@ def learning_curves(collection: Collection, videos: dict[str, tuple[str, str]]) 
         ]
         shown |= {agent for agent in SHAPES if any(mark.title.startswith(agent + ":") for mark in marks)}
         drawing = line_chart(
-            lines, x_range=(0, budget * 1.02), x_tick=frames_in_words, x_label="frames", levels=levels, marks=marks
+            lines,
+            x_range=(0, budget * 1.02),
+            x_tick=frames_in_words,
+            x_label="frames",
+            levels=levels,
+            marks=marks,
+            direct=few(lines),
         )
         note = ""
         if known:
@@ -242,13 +253,13 @@ def over_training(collection: Collection, blocks: Sequence[Comparison]) -> Figur
             marks = [
                 Mark(s.frames, getattr(s, which), SHAPES[s.agent], f"{s.agent}: {number(getattr(s, which))}%")
                 for s in others
-                if getattr(s, which) <= 3 * high
+                if getattr(s, which) <= 1.6 * high
             ]
             shown |= {agent for agent in SHAPES if any(mark.title.startswith(agent + ":") for mark in marks)}
             levels = [Level(100, "human")] if block.scale.name == "human" and 60 < high < 1000 else []
             drawing = line_chart(
-                lines, height=230, x_range=(0, block.frames * 1.02), x_tick=frames_in_words, x_label="frames",
-                y_tick=lambda v: number(v, 3) + "%", marks=marks, levels=levels,
+                lines, height=240, x_range=(0, block.frames * 1.02), x_tick=frames_in_words, x_label="frames",
+                y_tick=lambda v: number(v, 3) + "%", marks=marks, levels=levels, direct=few(lines),
             )  # fmt: skip
             panels.append(
                 Panel(drawing, f"{which.capitalize()} over {counted(len(block.games), 'game')}", basis(block))
@@ -270,7 +281,7 @@ def over_training(collection: Collection, blocks: Sequence[Comparison]) -> Figur
         "all arms of a panel have.",
         "Mean and median normalised score over training. " + "; ".join(said) + ".",
         to_csv(("arm", "scale", "games", "epoch", "frames", "mean_pct", "median_pct"), rows),
-        panels, legend,
+        panels, legend, layout="pairs",
     )  # fmt: skip
 
 
@@ -326,7 +337,7 @@ def aggregates(collection: Collection, blocks: Sequence[Comparison]) -> Figure |
         to_csv(
             ("measure", "arm", "score_kind", "scale", "games", "runs", "frames", "value_pct", "low_95", "high_95"), rows
         ),
-        panels,
+        panels, layout="pairs",
     )  # fmt: skip
 
 
@@ -398,7 +409,7 @@ def probability(collection: Collection, scales: Sequence[Scale]) -> Figure | Non
         "normalisation. Lines: 95% intervals, stratified bootstrap over seeds, where every game has two seeds or more.",
         "Probability of improvement over the plain arm. " + "; ".join(said) + ".",
         to_csv(("arm", "against", "scale", "games", "runs", "runs_against", "probability", "low_95", "high_95"), rows),
-        panels, wide=True,
+        panels, layout="stack",
     )  # fmt: skip
 
 
@@ -424,7 +435,7 @@ def profiles(collection: Collection, blocks: Sequence[Comparison]) -> Figure | N
             lambda width, css, lines=lines, thresholds=thresholds, block=block: line_chart(  # type: ignore[misc]
                 lines, width=width, height=260, x_range=(0, float(thresholds[-1])), y_range=(0, 100),
                 x_tick=lambda v: f"{v:g}%", y_tick=lambda v: f"{v:g}%", x_label=f"score τ, {block.scale.unit}",
-                direct=max(len(line.label) for line in lines) < 14, class_=css,
+                class_=css,
             )
         )  # fmt: skip
         panels.append(Panel(drawing, f"{counted(len(block.games), 'game')}, {frames_in_words(block.frames)} frames"))
@@ -438,7 +449,7 @@ def profiles(collection: Collection, blocks: Sequence[Comparison]) -> Figure | N
         + interval_remark(collection, blocks),
         "Performance profiles. " + "; ".join(said) + ".",
         to_csv(("arm", "scale", "games", "threshold_pct", "share_above_pct", "low_95", "high_95"), rows),
-        panels, legend, wide=True,
+        panels, legend, layout="stack",
     )  # fmt: skip
 
 
@@ -456,7 +467,7 @@ def bound_telemetry(collection: Collection) -> Figure | None:
             ]
             high = max(max(y for _, y in line.points) for line in lines)
             drawing = line_chart(
-                lines, height=170, x_range=(0, arm.frames * 1.02), y_range=(0, min(100, max(5, 1.1 * high))),
+                lines, height=190, x_range=(0, arm.frames * 1.02), y_range=(0, min(100, max(5, 1.1 * high))),
                 x_tick=frames_in_words, y_tick=lambda v: f"{v:g}%", x_label="frames",
             )  # fmt: skip
             panels.append(Panel(drawing, title_of(game), arm.name))

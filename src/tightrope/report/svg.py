@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 
 from tightrope.report.words import number
 
-CHARACTER = 6.3  # width of one at the charts' 11.5 px, on average
+CHARACTER = 6.8  # width of one at the charts' 11.5 px, on average
 ROW = 22
 
 
@@ -97,8 +97,8 @@ class Level:
 def line_chart(
     lines: Sequence[Line],
     *,
-    width: float = 320,
-    height: float = 200,
+    width: float = 360,
+    height: float = 220,
     x_range: tuple[float, float],
     y_range: tuple[float, float] | None = None,
     x_tick: Callable[[float], str],
@@ -115,7 +115,7 @@ def line_chart(
     values += [mark.y for mark in marks] + [level.y for level in levels]
     low, high = y_range or padded(values)
     y_ticks = ticks(low, high, 4)
-    left = 10 + CHARACTER * max(len(y_tick(value)) for value in y_ticks)
+    left = 12 + CHARACTER * max(len(y_tick(value)) for value in y_ticks)
     right = 10 + (CHARACTER * max(len(line.label) for line in lines) if direct else 4)
     top, bottom = 8, 36 if x_label else 22
     x = linear(*x_range, left, width - right)
@@ -139,7 +139,10 @@ def line_chart(
             lower = [f"{x(a):.1f},{y(b):.1f}" for a, b, _ in reversed(line.band)]
             parts.append(tag("polygon", points=" ".join(upper + lower), class_=f"band {line.style}"))
     for line in lines:
-        parts += [tag("circle", cx=x(a), cy=y(b), r=1.6, class_=f"dot {line.style}") for a, b in line.dots]
+        parts += [
+            tag("circle", cx=x(a), cy=y(b), r=2.4 if len(line.dots) < 12 else 1.8, class_=f"dot {line.style}")
+            for a, b in line.dots
+        ]
         if len(line.points) == 1:
             parts.append(tag("circle", cx=x(line.points[0][0]), cy=y(line.points[0][1]), r=3, class_=line.style))
         path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in line.points)
@@ -204,9 +207,9 @@ def bar_chart(rows: Sequence[Row], width: float, unit: str, class_: str) -> Mark
     squeeze = far > 400
     bend = squeezed if squeeze else float
     left = 12 + CHARACTER * max(len(row.label) for row in rows)
-    air = 8 + CHARACTER * max(len(row.text) for row in rows)
+    air = 14 + CHARACTER * max(len(row.text) for row in rows)
     low, high = min(0.0, *values), max(0.0, *values)
-    x = linear(bend(low), bend(high), left + (air if low < 0 else 4), width - air)
+    x = linear(bend(low), bend(high), left + (air + 8 if low < 0 else 4), width - (air if high > 0 else 12))
     bottom = 8 + ROW * len(rows)
     parts = []
     if squeeze:
@@ -237,7 +240,7 @@ def bar_chart(rows: Sequence[Row], width: float, unit: str, class_: str) -> Mark
 def interval_chart(
     rows: Sequence[Row],
     *,
-    width: float = 320,
+    width: float = 360,
     x_range: tuple[float, float] | None = None,
     middle: float | None = None,
     unit: str = "",
@@ -252,7 +255,7 @@ def interval_chart(
     width = max(width, left + 60 + air)
     bottom = 6 + ROW * len(rows)
     parts = []
-    for value in ticks(low, high, max(2, int((x(high) - left) / 55))):
+    for value in ticks(low, high, max(3, int((x(high) - left) / 55))):
         parts.append(tag("line", x1=x(value), x2=x(value), y1=2, y2=bottom, class_="grid"))
         parts.append(tag("text", number(value, 5), x=x(value), y=bottom + 15, text_anchor="middle"))
     if middle is not None:

@@ -12,7 +12,7 @@ from tightrope.report.data import KINDS, Arm, Collection, frames_in_words, rom_o
 from tightrope.report.figures import basis, roms, to_csv, with_interval
 from tightrope.report.landmarks import summaries
 from tightrope.report.statistics import Comparison, Scale, arm_scores, mean_score
-from tightrope.report.words import counted, fixed, hours, number
+from tightrope.report.words import counted, fixed, hours, score_text
 from tightrope.scores import references, summary
 
 
@@ -97,7 +97,7 @@ def words(text: str) -> Cell:
 
 
 def score_cell(value: float) -> Cell:
-    return Cell(number(value), value)
+    return Cell(score_text(value), value)
 
 
 def percent_cell(value: float, decimals: int = 1) -> Cell:
@@ -116,7 +116,7 @@ def table_1(collection: Collection, block: Comparison, number_: str) -> Table:
         Column("frames"),
         *(Column(KINDS[kind], "mean, %") for kind in KINDS),
         *(Column(KINDS[kind], "median, %") for kind in KINDS),
-        Column("wall-clock of a run", numeric=False),
+        Column("wall-clock"),
     ]
     rows = []
     for arm in block.arms:
@@ -141,19 +141,27 @@ def table_1(collection: Collection, block: Comparison, number_: str) -> Table:
         for games, which in [*sets, (every, "all 49")]:
             published = {rom: references()[rom].paper for rom in games}
             baseline = {rom: references()[rom].dqn_200m for rom in games}
-            reference.append(_published(f"the paper, {which}", published, 10e6, "less than 1 day"))
-            reference.append(_published(f"DQN of Nature 2015, {which}", baseline, 200e6, "more than 10 days"))
+            reference.append(_published(f"the paper, {which}", published, 10e6, "< 1 day"))
+            reference.append(_published(f"DQN of Nature 2015, {which}", baseline, 200e6, "> 10 days"))
         # Printed in the paper's table 1, from van Hasselt et al. (2015); its games' scores are not.
         ddqn = [Cell("330.3", 330.3), EMPTY, EMPTY, Cell("114.7", 114.7), EMPTY, EMPTY]
-        head = [words("D-DQN, as the paper prints it"), Cell("49", 49), EMPTY, Cell("200M", 200e6)]
-        reference.append([*head, *ddqn, words("more than 10 days")])
+        head = [words("D-DQN, as printed"), Cell("49", 49), EMPTY, Cell("200M", 200e6)]
+        reference.append([*head, *ddqn, words("> 10 days")])
     return Table(
         f"table-{number_.lower()}", f"Table {number_}. Mean and median over {counted(len(block.games), 'game')}",
-        f"{block.scale.unit.removeprefix('% ').capitalize()}; mean over the seeds of a game first, then over games. "
+        f"In {block.scale.unit}; mean over the seeds of a game first, then over games. "
         f"Finished runs of {frames_in_words(block.frames)} frames on the games that all these arms have: "
-        f"{', '.join(title_of(game) for game in block.games)}. Wall-clock: median over runs, evaluations included.",
+        f"{listed(block)}. “Best”: of all "
+        "evaluations of a run, as in the paper; “last five”: the mean of the last five. Wall-clock: median over runs, "
+        "evaluations included.",
         columns, rows + reference, len(reference),
     )  # fmt: skip
+
+
+def listed(block: Comparison) -> str:
+    if len(block.games) > 12:
+        return f"{len(block.games)} of those in the raw scores" if len(block.games) < 49 else "all 49 of the paper"
+    return ", ".join(title_of(game) for game in block.games)
 
 
 def _published(name: str, scores: dict[str, float], frames: float, took: str) -> list[Cell]:
@@ -193,9 +201,9 @@ def raw_scores(collection: Collection, scale: Scale) -> Table:
     return Table(
         "table-s1" if human else "table-s1-range",
         "Table S1. Raw scores" if human else "Raw scores of games without a human reference",
-        "Mean score of whole games, unclipped; over seeds the mean of each seed's own best, last and mean of the last "
-        "five evaluations. The best of many evaluations flatters; the paper gives that one. † not finished, at the "
-        "frames given.",
+        "Mean score of whole games, unclipped: of each seed its best evaluation, its last, and the mean of its last "
+        "five; then the mean over seeds. The best of many evaluations flatters; the paper gives that one. † not "
+        "finished, at the frames given.",
         columns, rows,
     )  # fmt: skip
 
@@ -208,7 +216,7 @@ def _raw(collection: Collection, game: str, arm: Arm) -> list[Cell]:
     frames = arm.frames if runs[0].finished else max(run.frames for run in runs)
     scores = [mean_score(runs, kind) for kind in KINDS]
     size = Cell(f"{len(runs)} × {frames_in_words(frames)}{mark}", len(runs) * frames)
-    return [*(Cell(number(score) + mark, score) for score in scores), size]
+    return [*(Cell(score_text(score) + mark, score) for score in scores), size]
 
 
 def normalised_scores(collection: Collection, scale: Scale) -> Table:
@@ -240,10 +248,27 @@ def normalised_scores(collection: Collection, scale: Scale) -> Table:
     return Table(
         "table-s2" if human else "table-s2-range",
         "Table S2. Human-normalised scores, %" if human else "Range-normalised scores, %",
-        f"{scale.rule} Seeds: {'–'.join(map(str, sorted({seeds[0], seeds[-1]})))}; frames: {budgets}. † not finished, "
-        "see the raw scores.",
+        f"{scale.rule} {misprints(scale)}Seeds: {'–'.join(map(str, sorted({seeds[0], seeds[-1]})))}; frames: "
+        f"{budgets}. † not finished, see the raw scores.",
         columns, rows,
     )  # fmt: skip
+
+
+def misprints(scale: Scale) -> str:
+    """The published columns are recomputed; says where the paper prints something else, rounding apart."""
+    off = []
+    for game in scale.anchors:
+        known = references().get(rom_of(game) or "")
+        if known is not None:
+            pairs = ((known.dqn_200m, known.dqn_200m_printed_pct), (known.paper, known.paper_printed_pct))
+            off += [
+                f"{known.game} {fixed(printed, 2)}"
+                for score, printed in pairs
+                if abs(scale.percent(game, score) - printed) > 0.01
+            ]
+    if not off:
+        return ""
+    return f"The published columns are recomputed from the raw scores; the paper prints {' and '.join(off)}. "
 
 
 # ---------------------------------------------------------------------------------------------------- beyond the paper

@@ -27,6 +27,15 @@ def fixed(value: float, decimals: int) -> str:
     return (text.removeprefix("-") if text.strip("-0,.") == "" else text).replace("-", "−")
 
 
+def score_text(value: float) -> str:
+    """A score with as many decimals as its size makes worth reading, so that columns align.
+
+    >>> score_text(-3.6667), score_text(28.4), score_text(565.67), score_text(3974.11)
+    ('−3.67', '28.40', '565.7', '3,974')
+    """
+    return fixed(value, 2 if abs(value) < 100 else 1 if abs(value) < 1000 else 0)
+
+
 def hours(seconds: float) -> str:
     """
     >>> hours(42), hours(373), hours(35 * 3600)
