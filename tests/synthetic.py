@@ -26,7 +26,8 @@ def write_run(
     """A run folder of a run that was evaluated after each epoch, with these scores; `epochs` says how many there would
     be, for a run that is not finished."""
     epochs = epochs or len(scores)
-    config = preset(preset_name).replace(frames=budget, epoch_frames=budget // epochs, **changes)
+    epoch_frames = -(-budget // epochs)
+    config = preset(preset_name).replace(frames=budget, epoch_frames=epoch_frames, **changes)
     description = Description(game, preset_name, seed, "cpu", config, made_with={"commit": "c0ffee" * 6 + "+"})
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text(description.to_toml(), "utf-8")
@@ -36,14 +37,14 @@ def write_run(
         for epoch, score in enumerate(scores, 1):
             writer.writerow(
                 {
-                    "frames": epoch * (budget // epochs), "epoch": epoch, "score": score, "std": 1.0,
+                    "frames": epoch * epoch_frames, "epoch": epoch, "score": score, "std": 1.0,
                     "best_game": score, "games": 30, "normalised_pct": "", "protocol": "paper",
                     "mean_game_frames": 1000.0, "seconds": 1.0,
                 }
             )  # fmt: skip
     with open(folder / "metrics.jsonl", "w", encoding="utf-8") as file:
         for epoch in range(1, len(scores) + 1):
-            line = {"frames": epoch * (budget // epochs), "seconds": seconds * epoch / epochs, "score": None}
+            line = {"frames": epoch * epoch_frames, "seconds": seconds * epoch / epochs, "score": None}
             share = epoch / epochs
             line |= {
                 "lower_violated": 0.5 * (1 - share) if config.bounds else 0.0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import statistics
+import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -200,6 +201,8 @@ def _from_study(path: Path) -> Collection:
         elif not run.evaluations:
             missing.append(Missing(title_of(run.game), arm, cell[2], "finished without an evaluation"))
     missing += [Missing(*cell, "not begun") for cell in plan if cell not in seen]
+    order = _order_of_arms(path)
+    runs.sort(key=lambda run: order.index(run.arm.name) if run.arm.name in order else len(order))
     if not any(run.evaluations for run in runs):
         raise TightropeError(f"{path} has nothing to report yet: no run of it has been evaluated")
     return Collection(path.resolve().name, "run folders of a study", _one_arm_for_each_name(runs), missing)
@@ -213,6 +216,14 @@ def _plan(path: Path) -> list[tuple[str, str, str]]:
 
         return [(c.folder.parts[1], c.arm.name, str(c.seed)) for c in read(path).cells]
     except (ImportError, TightropeError):
+        return []
+
+
+def _order_of_arms(path: Path) -> list[str]:
+    """As study.toml lists them, which is how its author thinks of them."""
+    try:
+        return list(tomllib.loads((path / "study.toml").read_text("utf-8"))["arms"])
+    except (OSError, KeyError, TypeError, ValueError):
         return []
 
 

@@ -122,13 +122,15 @@ def improvement(
     if not all_gains:
         return None
     panels, said = [], []
+    shown = [gain.percent[kind] for gains in all_gains.values() for gain in gains for kind in ("best", "last_five")]
+    extent = min(0.0, *shown), max(0.0, *shown)  # one for all panels, so that their bars compare
     for arm, gains in all_gains.items():
         ordered = sorted(gains, key=lambda gain: -gain.percent["best"])
         rows = [
             Row(title_of(g.game), g.percent["best"], f"{signed(g.percent['best'])}%", second=g.percent["last_five"])
             for g in ordered
         ]
-        drawing = both_widths(lambda width, css, rows=rows: bar_chart(rows, width, "improvement, %", css))  # type: ignore[misc]
+        drawing = both_widths(lambda width, css, rows=rows: bar_chart(rows, width, extent, "improvement, %", css))  # type: ignore[misc]
         note = f"Better on {wins(gains, 'best')} games by the best evaluation, {wins(gains, 'last')} by the last, "
         note += f"{wins(gains, 'last_five')} by the mean of the last five. {notes[arm]}"
         panels.append(Panel(drawing, arm.name, note))
@@ -163,6 +165,7 @@ def signed(value: float) -> str:
 def learning_curves(collection: Collection, videos: dict[str, tuple[str, str]]) -> Figure:
     look = styles(collection.arms)
     panels, rows, said, shown = [], [], [], set()
+    crowded = len(collection.arms) > 4  # then lines alone
     for game in collection.games:
         lines, budget = [], 1
         for arm in collection.arms:
@@ -174,8 +177,8 @@ def learning_curves(collection: Collection, videos: dict[str, tuple[str, str]]) 
             lines.append(
                 Line(
                     arm.name, look[arm], [(p.frames, p.smooth) for p in points],
-                    [(p.frames, p.low, p.high) for p in points] if len(runs) > 1 else [],
-                    [(p.frames, p.score) for p in points],
+                    [(p.frames, p.low, p.high) for p in points] if len(runs) > 1 and not crowded else [],
+                    [(p.frames, p.score) for p in points] if not crowded else [],
                 )
             )  # fmt: skip
             rows += [
@@ -222,9 +225,10 @@ def learning_curves(collection: Collection, videos: dict[str, tuple[str, str]]) 
     legend += [(SHAPES[agent], f"{agent}, by its own protocol") for agent in SHAPES if agent in shown]
     return Figure(
         "figure-3", "Figure 3. Learning curves",
-        "Score of whole games over training: dots are evaluations (mean over seeds), lines their moving average over 4 "
-        "evaluations, bands the range of the seeds' own averages where there are several seeds. Dashed lines: "
-        "references within reach of the curves; hollow marks: other agents at that budget, see the landmarks.",
+        "Score of whole games over training, mean over seeds, as a moving average over 4 evaluations. "
+        + ("" if crowded else "Dots: the evaluations themselves; bands: the range of the seeds' own averages. ")
+        + "Dashed lines: references within reach of the curves; hollow marks: other agents at that budget, see the "
+        "landmarks.",
         "Learning curves, one panel for each game. " + "; ".join(said) + ".",
         to_csv(("game", "arm", "seeds", "epoch", "frames", "score", "smoothed", "seeds_lowest", "seeds_highest"), rows),
         panels, legend,

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 
 from tightrope.report.words import number
 
-CHARACTER = 6.8  # width of one at the charts' 11.5 px, on average
+CHARACTER, LETTER = 6.8, 6.6  # widths at the charts' 11.5 px, of a digit and of a name's letters on average
 ROW = 22
 
 
@@ -33,7 +33,8 @@ def tag(name: str, *children: object, **attributes: object) -> Markup:
 
 def picture(width: float, height: float, parts: Sequence[Markup], class_: str) -> Markup:
     # Hidden from readers of screens: the figure around it has the words.
-    return tag("svg", *parts, viewBox=f"0 0 {width:g} {height:g}", class_=class_, aria_hidden="true", focusable="false")
+    box = {"viewBox": f"0 0 {width:g} {height:g}", "preserveAspectRatio": "xMinYMin"}
+    return tag("svg", *parts, **box, class_=class_, aria_hidden="true", focusable="false")
 
 
 # ------------------------------------------------------------------------------------------------------------- scales
@@ -132,7 +133,6 @@ def line_chart(
         parts.append(tag("text", x_label, x=(left + width - right) / 2, y=height - 5, text_anchor="middle"))
     for level in levels:
         parts.append(tag("line", x1=left, x2=width - right, y1=y(level.y), y2=y(level.y), class_="level"))
-        parts.append(tag("text", level.label, x=left + 4, y=y(level.y) - 4, class_="level-name"))
     for line in lines:
         if line.band:
             upper = [f"{x(a):.1f},{y(c):.1f}" for a, _, c in line.band]
@@ -148,6 +148,7 @@ def line_chart(
         path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in line.points)
         parts.append(tag("polyline", points=path, class_=f"curve {line.style}"))
     parts += [shape(mark, x(mark.x), y(mark.y)) for mark in marks]
+    parts += [tag("text", lv.label, x=left + 4, y=y(lv.y) - 4, class_="level-name") for lv in levels]
     if direct:
         ends = [(y(line.points[-1][1]), line) for line in lines if line.points]
         for place, (_, line) in zip(apart([end for end, _ in ends]), ends, strict=True):
@@ -200,16 +201,14 @@ class Row:
     second: float | None = None  # another reckoning of the same, as a small mark
 
 
-def bar_chart(rows: Sequence[Row], width: float, unit: str, class_: str) -> Markup:
-    """Bars left and right of zero."""
-    values = [value for row in rows for value in (row.value, row.second) if value is not None]
-    far = max((abs(value) for value in values), default=1.0)
-    squeeze = far > 400
+def bar_chart(rows: Sequence[Row], width: float, extent: tuple[float, float], unit: str, class_: str) -> Markup:
+    """Bars left and right of zero, which `extent` contains."""
+    low, high = extent
+    squeeze = max(-low, high) > 400
     bend = squeezed if squeeze else float
-    left = 12 + CHARACTER * max(len(row.label) for row in rows)
+    left = 14 + LETTER * max(len(row.label) for row in rows)
     air = 14 + CHARACTER * max(len(row.text) for row in rows)
-    low, high = min(0.0, *values), max(0.0, *values)
-    x = linear(bend(low), bend(high), left + (air + 8 if low < 0 else 4), width - (air if high > 0 else 12))
+    x = linear(bend(low), bend(high), left + 4, width - air)
     bottom = 8 + ROW * len(rows)
     parts = []
     if squeeze:
@@ -227,13 +226,12 @@ def bar_chart(rows: Sequence[Row], width: float, unit: str, class_: str) -> Mark
         style = "gain" if row.value >= 0 else "loss"
         parts.append(tag("text", row.label, x=left - 8, y=y + 13, text_anchor="end", class_="row-name"))
         parts.append(tag("rect", x=start, y=y + 3, width=max(end - start, 0.8), height=ROW - 9, class_=style))
-        far_left, far_right = start, end
         if row.second is not None:
             other = x(bend(row.second))
             parts.append(tag("line", x1=other, x2=other, y1=y + 0.5, y2=y + ROW - 3.5, class_="second"))
-            far_left, far_right = min(start, other), max(end, other)
-        place, anchor = (far_right + 5, "start") if row.value >= 0 else (far_left - 5, "end")
-        parts.append(tag("text", row.text, x=place, y=y + 13, text_anchor=anchor, class_="value"))
+            end = max(end, other)
+        # The number stands right of everything, where a bar to the left leaves room.
+        parts.append(tag("text", row.text, x=end + 5, y=y + 13, class_="value"))
     return picture(width, bottom + 38, parts, class_)
 
 
@@ -249,7 +247,7 @@ def interval_chart(
     """A dot for each row, with its interval where there is one, and the numbers at the right."""
     values = [value for row in rows for value in (row.value, row.low, row.high) if value is not None]
     low, high = x_range or padded(values)
-    left = 12 + CHARACTER * max(len(row.label) for row in rows)
+    left = 14 + LETTER * max(len(row.label) for row in rows)
     air = 10 + CHARACTER * max(len(row.text) for row in rows)
     x = linear(low, high, left, max(left + 60, width - air))
     width = max(width, left + 60 + air)
