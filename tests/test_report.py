@@ -83,7 +83,7 @@ def test_the_papers_own_rows(study: Path) -> None:
     """Its table 1, recomputed from its raw scores."""
     for arm, mean, median in (
         ("the paper, all 49", "345.70", "105.74"),
-        ("DQN of Nature 2015, all 49", "241.06", "93.52"),
+        ("Nature DQN, all 49", "241.06", "93.52"),
     ):
         row = row_of(study / "table-1.csv", arm=arm)
         assert f"{float(row['mean, %: best']):.2f}" == mean
@@ -248,6 +248,17 @@ def test_an_incomplete_study_says_what_is_missing(tmp_path: Path) -> None:
     raw_scores = row_of(tmp_path / "report" / "table-s1.csv", game="Pong")
     assert float(raw_scores["paper: last"]) == -19, "shown, with a dagger"
     assert "−19.00†" in html
+
+
+def test_a_study_whose_runs_are_all_under_way(tmp_path: Path) -> None:
+    cells = tmp_path / "cells"
+    write_run(cells / "atari-pong/paper/seed-0", "atari/pong", "paper", 0, [-20.0, -19.0], epochs=6)
+    write_run(cells / "atari-pong/dqn/seed-0", "atari/pong", "dqn", 0, [], epochs=6)
+    html = write_report(tmp_path).read_text("utf-8")
+    assert "No run has reached its budget yet" in html
+    assert "nothing to aggregate yet" in html
+    assert "1 seed (paper not finished)" in html
+    assert not (tmp_path / "report" / "table-1.csv").exists()
 
 
 def test_cells_not_begun_are_missing(tmp_path: Path) -> None:

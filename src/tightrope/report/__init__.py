@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def write_report(folder: Path, *, videos: bool = False) -> Path:
+def write_report(folder: str | Path, *, videos: bool = False) -> Path:
     """Reads a study's folder, or CSV files of result rows, and writes report/ into it; returns the page's path.
 
     Args:

@@ -7,7 +7,7 @@ import json
 import statistics
 import tomllib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -271,7 +271,7 @@ def _one_arm_for_each_name(runs: list[Run]) -> list[Run]:
         arm = arms.setdefault((run.arm.name, run.arm.frames), run.arm)
         if len(budgets[arm.name]) > 1:  # one name, two budgets: never one row of a table
             arm = Arm(f"{arm.name}, {frames_in_words(arm.frames)}", arm.preset, arm.changed, arm.plain, arm.frames)
-        unified.append(Run(**{**run.__dict__, "arm": arm}))
+        unified.append(replace(run, arm=arm))
     return unified
 
 

@@ -15,7 +15,7 @@ from tightrope.report.data import KINDS, Arm, Collection, frames_in_words, rom_o
 from tightrope.report.landmarks import landmarks, summaries
 from tightrope.report.statistics import Comparison, Estimate, Scale, arm_scores, mean_score
 from tightrope.report.svg import Level, Line, Mark, Row, bar_chart, interval_chart, line_chart, padded
-from tightrope.report.words import counted, fixed, number
+from tightrope.report.words import counted, fixed, number, spread
 from tightrope.scores import references
 
 WIDE, NARROW = 760, 360
@@ -216,9 +216,9 @@ def learning_curves(collection: Collection, videos: dict[str, tuple[str, str]]) 
             marks=marks,
             direct=few(lines),
         )
-        note = ""
+        note = seeds_of(collection, game, [line.label for line in lines])
         if known:
-            note = f"human {number(known.human)} · DQN 200M {number(known.dqn_200m)} · paper {number(known.paper)}"
+            note += f" · human {number(known.human)} · DQN 200M {number(known.dqn_200m)} · paper {number(known.paper)}"
         video, video_note = videos.get(game, ("", ""))
         panels.append(Panel(drawing, title_of(game), note, video, video_note))
     legend = [(look[arm], arm.name) for arm in collection.arms if any(row[1] == arm.name for row in rows)]
@@ -235,6 +235,14 @@ def learning_curves(collection: Collection, videos: dict[str, tuple[str, str]]) 
     )  # fmt: skip
 
 
+def seeds_of(collection: Collection, game: str, names: Sequence[str]) -> str:
+    """How many seeds the curves of a game rest on, and which of them have not ended."""
+    runs = {arm.name: collection.settled(game, arm) for arm in collection.arms if arm.name in names}
+    unfinished = [name for name, own in runs.items() if not own[0].finished]
+    said = spread((len(own) for own in runs.values()), "seed")
+    return said + (f" ({', '.join(unfinished)} not finished)" if unfinished else "")
+
+
 # ----------------------------------------------------------------------------------------------------------- figure S1
 
 
@@ -247,6 +255,7 @@ def over_training(collection: Collection, blocks: Sequence[Comparison]) -> Figur
         if not training:
             continue
         others = [s for s in summaries(roms(block)) if s.agent in SHAPES and s.frames <= block.frames]
+        seeds = spread((len(collection.finished(g, arm)) for g in block.games for arm in training), "seed")
         for which in ("mean", "median"):
             lines = [
                 Line(arm.name, look[arm], [(p.frames, getattr(p, which)) for p in points])
@@ -265,9 +274,8 @@ def over_training(collection: Collection, blocks: Sequence[Comparison]) -> Figur
                 lines, height=240, x_range=(0, block.frames * 1.02), x_tick=frames_in_words, x_label="frames",
                 y_tick=lambda v: number(v, 3) + "%", marks=marks, levels=levels, direct=few(lines),
             )  # fmt: skip
-            panels.append(
-                Panel(drawing, f"{which.capitalize()} over {counted(len(block.games), 'game')}", basis(block))
-            )
+            title = f"{which.capitalize()} over {counted(len(block.games), 'game')}"
+            panels.append(Panel(drawing, title, f"{basis(block)}, {seeds}"))
         for arm, points in training.items():
             rows += [(arm.name, block.scale.name, len(block.games), p.epoch, round(p.frames), p.mean, p.median)
                      for p in points]  # fmt: skip
@@ -329,7 +337,8 @@ def aggregates(collection: Collection, blocks: Sequence[Comparison]) -> Figure |
                         if title == "Interquartile mean":
                             said.append(f"{arm.name}: interquartile mean {with_interval(found)}%")
             lower = " (lower is better)" if title == "Optimality gap" else ""
-            note = f"{counted(len(block.games), 'game')}, {basis(block)}"
+            seeds = spread((len(collection.finished(g, arm)) for g in block.games for arm in block.arms), "seed")
+            note = f"{counted(len(block.games), 'game')}, {basis(block)}, {seeds}"
             panels.append(Panel(interval_chart(charted), title + lower, note))
     if not panels:
         return None
@@ -397,13 +406,13 @@ def probability(collection: Collection, scales: Sequence[Scale]) -> Figure | Non
                          found.value, *found.ends))  # fmt: skip
             said.append(f"{arm.name} beats {names} with probability {with_interval(found, 2)}")
         if charted:
-            games = "games with a human reference" if scale.name == "human" else "games without one"
+            games = f"Games {'with' if scale.name == 'human' else 'without'} a human reference"
             drawing = both_widths(
                 lambda width, css, charted=charted: interval_chart(  # type: ignore[misc]
                     charted, width=width, x_range=(0, 1), middle=0.5, unit="probability of improvement", class_=css
                 )
             )
-            panels.append(Panel(drawing, games.capitalize() if len(scales) > 1 else ""))
+            panels.append(Panel(drawing, games if len(scales) > 1 else ""))
     if not panels:
         return None
     return Figure(
@@ -474,7 +483,7 @@ def bound_telemetry(collection: Collection) -> Figure | None:
                 lines, height=190, x_range=(0, arm.frames * 1.02), y_range=(0, min(100, max(5, 1.1 * high))),
                 x_tick=frames_in_words, y_tick=lambda v: f"{v:g}%", x_label="frames",
             )  # fmt: skip
-            panels.append(Panel(drawing, title_of(game), arm.name))
+            panels.append(Panel(drawing, title_of(game), f"{arm.name}, {seeds_of(collection, game, [arm.name])}"))
             rows += [(game, arm.name, round(p["frames"]), *(p[name] for name in statistics.TELEMETRY)) for p in points]
             said.append(
                 f"{title_of(game)}, {arm.name}, at the end: lower {fixed(points[-1]['lower_violated'], 0)}%, "

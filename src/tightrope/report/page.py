@@ -14,7 +14,7 @@ from tightrope.report.data import Arm, Collection, frames_in_words
 from tightrope.report.figures import Figure, Gain
 from tightrope.report.statistics import Comparison, Scale
 from tightrope.report.tables import Table
-from tightrope.report.words import counted
+from tightrope.report.words import counted, spread
 
 
 @dataclass
@@ -44,7 +44,7 @@ def write(collection: Collection, out: Path, with_videos: bool) -> Path:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         loader=jinja2.FunctionLoader(lambda name: (assets / name).read_text("utf-8")),
     )  # fmt: skip
-    world.filters["data_uri"] = lambda text: "data:text/csv;base64," + base64.b64encode(text.encode()).decode()
+    world.filters["data_uri"] = _data_uri
     world.tests["figure"] = lambda part: isinstance(part, Figure)
     html = world.get_template("page.html").render(
         collection=collection,
@@ -68,17 +68,21 @@ def write(collection: Collection, out: Path, with_videos: bool) -> Path:
     return page
 
 
+def _data_uri(text: str, kind: str = "text/csv") -> str:
+    return f"data:{kind};base64," + base64.b64encode(text.encode()).decode()
+
+
 # --------------------------------------------------------------------------------------------------------- the opening
 
 
 def _facts(collection: Collection) -> list[tuple[str, str]]:
     runs = collection.runs
-    seeds = sorted({len(collection.of(g, a)) for g in collection.games for a in collection.arms} - {0})
+    seeds = {len(collection.of(game, arm)) for game in collection.games for arm in collection.arms} - {0}
     budgets = list(dict.fromkeys(frames_in_words(arm.frames) for arm in collection.arms))
     return [
         ("runs", f"{len(runs)}, {sum(run.finished for run in runs)} finished"),
         ("games", str(len(collection.games))),
-        ("seeds of a game", "–".join(str(n) for n in sorted({seeds[0], seeds[-1]}))),
+        ("seeds of a game", spread(seeds)),
         ("frames", " and ".join(budgets)),
     ]
 
@@ -95,6 +99,11 @@ def _caveats(collection: Collection) -> list[str]:
     elif max(counts) == 1:
         said.append(
             "One seed each: no interval can be given, and a difference between two arms may be one between two seeds."
+        )
+    elif max(counts) < 5:
+        said.append(
+            f"At most {max(counts)} seeds of a game: intervals that come from resampling so few are too narrow rather "
+            "than too wide."
         )
     if collection.missing:
         noun = "run is" if len(collection.missing) == 1 else "runs are"
@@ -180,9 +189,8 @@ def _sizes(collection: Collection, gains: dict[Arm, list[Gain]]) -> dict[Arm, st
     """What each panel's numbers rest on."""
     said = {}
     for arm, found in gains.items():
-        counts = sorted({len(collection.finished(gain.game, arm)) for gain in found}) or [0]
-        seeds = "–".join(map(str, sorted({counts[0], counts[-1]}))) + (" seed" if counts[-1] == 1 else " seeds")
-        said[arm] = f"{seeds} of {frames_in_words(arm.frames)} frames."
+        counts = [len(collection.finished(gain.game, arm)) for gain in found]
+        said[arm] = f"{spread(counts, 'seed')} of {frames_in_words(arm.frames)} frames." if counts else ""
     return said
 
 

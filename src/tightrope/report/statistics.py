@@ -66,9 +66,10 @@ HUMAN_RULE = (
     "prints them."
 )
 RANGE_RULE = (
-    "These games have no human reference. Range-normalised: for each game 0% is the lowest and 100% the highest "
-    "evaluation that any run in this report had at any time. It orders the arms of this report and says nothing "
-    "beyond it; adding a run can move it. No optimality gap is given on this scale, for 100% is no goal but an outcome."
+    "Games outside the paper's 49 have no human reference here and are range-normalised: for each game 0% is the "
+    "lowest and 100% the highest evaluation that any run in this report had at any time. That orders the arms of this "
+    "report and says nothing beyond it; adding a run can move it. No optimality gap is given on this scale, for 100% "
+    "is no goal but an outcome."
 )
 
 

@@ -12,7 +12,7 @@ from tightrope.report.data import KINDS, Arm, Collection, frames_in_words, rom_o
 from tightrope.report.figures import basis, roms, to_csv, with_interval
 from tightrope.report.landmarks import summaries
 from tightrope.report.statistics import Comparison, Scale, arm_scores, mean_score
-from tightrope.report.words import counted, fixed, hours, score_text
+from tightrope.report.words import counted, fixed, hours, score_text, spread
 from tightrope.scores import references, summary
 
 
@@ -142,7 +142,7 @@ def table_1(collection: Collection, block: Comparison, number_: str) -> Table:
             published = {rom: references()[rom].paper for rom in games}
             baseline = {rom: references()[rom].dqn_200m for rom in games}
             reference.append(_published(f"the paper, {which}", published, 10e6, "< 1 day"))
-            reference.append(_published(f"DQN of Nature 2015, {which}", baseline, 200e6, "> 10 days"))
+            reference.append(_published(f"Nature DQN, {which}", baseline, 200e6, "> 10 days"))
         # Printed in the paper's table 1, from van Hasselt et al. (2015); its games' scores are not.
         ddqn = [Cell("330.3", 330.3), EMPTY, EMPTY, Cell("114.7", 114.7), EMPTY, EMPTY]
         head = [words("D-DQN, as printed"), Cell("49", 49), EMPTY, Cell("200M", 200e6)]
@@ -167,14 +167,13 @@ def listed(block: Comparison) -> str:
 def _published(name: str, scores: dict[str, float], frames: float, took: str) -> list[Cell]:
     mean, median = summary(scores)
     return [
-        words(name), Cell(str(len(scores)), len(scores)), Cell("1", 1), Cell(frames_in_words(frames), frames),
+        words(name), Cell(str(len(scores)), len(scores)), EMPTY, Cell(frames_in_words(frames), frames),
         percent_cell(mean, 2), EMPTY, EMPTY, percent_cell(median, 2), EMPTY, EMPTY, words(took),
     ]  # fmt: skip
 
 
 def seeds_cell(counts: Sequence[int]) -> Cell:
-    low, high = min(counts), max(counts)
-    return Cell(str(low) if low == high else f"{low}–{high}", low)
+    return Cell(spread(counts), min(counts))
 
 
 # ------------------------------------------------------------------------------------------------------ tables S1, S2
@@ -243,12 +242,12 @@ def normalised_scores(collection: Collection, scale: Scale) -> Table:
                 value = scale.percent(game, mean_score(runs, kind))
                 row.append(Cell(fixed(value, 2) + mark, value))
         rows.append(row)
-    seeds = sorted({len(collection.settled(game, arm)) for game in scale.anchors for arm in arms} - {0})
+    seeds = {len(collection.settled(game, arm)) for game in scale.anchors for arm in arms} - {0}
     budgets = ", ".join(dict.fromkeys(frames_in_words(arm.frames) for arm in arms))
     return Table(
         "table-s2" if human else "table-s2-range",
         "Table S2. Human-normalised scores, %" if human else "Range-normalised scores, %",
-        f"{scale.rule} {misprints(scale)}Seeds: {'–'.join(map(str, sorted({seeds[0], seeds[-1]})))}; frames: "
+        f"{scale.rule} {misprints(scale)}Seeds: {spread(seeds)}; frames: "
         f"{budgets}. † not finished, see the raw scores.",
         columns, rows,
     )  # fmt: skip
@@ -294,7 +293,8 @@ def aggregate_table(collection: Collection, block: Comparison, suffix: str) -> T
             cells = [Cell(with_interval(estimate), estimate.value) for estimate in found]
             rows.append([words(arm.name), words(KINDS[kind]), Cell(str(runs), runs), *cells])
     return Table(
-        f"table-aggregates{suffix}", f"Aggregates over {counted(len(block.games), 'game')}",
+        f"table-aggregates{suffix}",
+        f"Aggregates over {counted(len(block.games), 'game')}, {frames_in_words(block.frames)} frames",
         f"In {basis(block)}; in brackets 95% intervals, stratified bootstrap over seeds, where every game has at least "
         "two seeds.",
         columns, rows,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def number(value: float, digits: int = 4) -> str:
     """So many digits that count, thousands apart, a real minus sign.
@@ -44,6 +46,16 @@ def hours(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+def spread(counts: Iterable[int], noun: str = "") -> str:
+    """
+    >>> spread([3, 3], "seed"), spread([1], "seed"), spread([1, 5, 2])
+    ('3 seeds', '1 seed', '1–5')
+    """
+    low, high = min(counts := list(counts)), max(counts)
+    text = str(low) if low == high else f"{low}–{high}"
+    return text + (f" {noun}" + ("" if high == 1 else "s") if noun else "")
 
 
 def counted(count: int, noun: str) -> str:
