@@ -82,8 +82,8 @@ def test_table_1(study: Path) -> None:
 def test_the_papers_own_rows(study: Path) -> None:
     """Its table 1, recomputed from its raw scores."""
     for arm, mean, median in (
-        ("the paper, all 49", "345.70", "105.74"),
-        ("Nature DQN, all 49", "241.06", "93.52"),
+        ("He et al. 2017, all 49", "345.70", "105.74"),
+        ("Mnih et al. 2015, all 49", "241.06", "93.52"),
     ):
         row = row_of(study / "table-1.csv", arm=arm)
         assert f"{float(row['mean, %: best']):.2f}" == mean
@@ -98,7 +98,7 @@ def test_raw_and_normalised_scores(study: Path) -> None:
     assert float(ours["paper: best"]) == pytest.approx(31.8)  # 100%
     assert float(ours["paper: last"]) == pytest.approx(1.7 + 0.85 * 30.1)
     assert float(ours["paper: last five"]) == pytest.approx(1.7 + 0.47 * 30.1)
-    assert (ours["published: DQN 200M"], ours["published: the paper"]) == ("401.2", "229.79")
+    assert (ours["published: DQN 200M"], ours["published: He et al."]) == ("401.2", "229.79")
     assert "2 × 10M" in (study / "index.html").read_text("utf-8")
     assert float(row_of(study / "table-s2.csv", game="Pong")["paper: last five"]) == pytest.approx(20)
 
@@ -421,7 +421,7 @@ def test_tables_sort_by_mouse_and_by_keyboard(browser: Browser, study: Path) -> 
     assert browser.run(sorted_by)[:3] == ["none", "descending", "none"]
     browser.click("#table-1 thead tr:last-child th:nth-child(5) button")
     arms = browser.run("[...document.querySelectorAll('#table-1 tbody th')].map(cell => cell.innerText)")
-    assert arms[:3] == ["dqn", "paper", "the paper, these games"], "references stay below"
+    assert arms[:3] == ["dqn", "paper", "He et al. 2017, these games"], "references stay below"
 
 
 def test_light_and_dark(browser: Browser, study: Path) -> None:

@@ -218,7 +218,9 @@ def learning_curves(collection: Collection, videos: dict[str, tuple[str, str]]) 
         )
         note = seeds_of(collection, game, [line.label for line in lines])
         if known:
-            note += f" · human {number(known.human)} · DQN 200M {number(known.dqn_200m)} · paper {number(known.paper)}"
+            note += (
+                f" · human {number(known.human)} · DQN 200M {number(known.dqn_200m)} · He et al. {number(known.paper)}"
+            )
         video, video_note = videos.get(game, ("", ""))
         panels.append(Panel(drawing, title_of(game), note, video, video_note))
     legend = [(look[arm], arm.name) for arm in collection.arms if any(row[1] == arm.name for row in rows)]

@@ -152,7 +152,8 @@ def line_chart(
     if direct:
         ends = [(y(line.points[-1][1]), line) for line in lines if line.points]
         for place, (_, line) in zip(apart([end for end, _ in ends]), ends, strict=True):
-            parts.append(tag("text", line.label, x=width - right + 5, y=place + 4, class_=f"name {line.style}"))
+            beside = min(x(line.points[-1][0]) + 8, width - right + 5)
+            parts.append(tag("text", line.label, x=beside, y=place + 4, class_=f"name {line.style}"))
     return picture(width, height, parts, class_)
 
 

@@ -141,8 +141,8 @@ def table_1(collection: Collection, block: Comparison, number_: str) -> Table:
         for games, which in [*sets, (every, "all 49")]:
             published = {rom: references()[rom].paper for rom in games}
             baseline = {rom: references()[rom].dqn_200m for rom in games}
-            reference.append(_published(f"the paper, {which}", published, 10e6, "< 1 day"))
-            reference.append(_published(f"Nature DQN, {which}", baseline, 200e6, "> 10 days"))
+            reference.append(_published(f"He et al. 2017, {which}", published, 10e6, "< 1 day"))
+            reference.append(_published(f"Mnih et al. 2015, {which}", baseline, 200e6, "> 10 days"))
         # Printed in the paper's table 1, from van Hasselt et al. (2015); its games' scores are not.
         ddqn = [Cell("330.3", 330.3), EMPTY, EMPTY, Cell("114.7", 114.7), EMPTY, EMPTY]
         head = [words("D-DQN, as printed"), Cell("49", 49), EMPTY, Cell("200M", 200e6)]
@@ -183,7 +183,7 @@ def raw_scores(collection: Collection, scale: Scale) -> Table:
     human = scale.name == "human"
     columns = [Column("game", numeric=False)]
     if human:
-        columns += [Column(name, "published") for name in ("random", "human", "DQN 200M", "the paper")]
+        columns += [Column(name, "published") for name in ("random", "human", "DQN 200M", "He et al.")]
     arms = [arm for arm in collection.arms if any(collection.of(game, arm) for game in scale.anchors)]
     for arm in arms:
         columns += [Column(KINDS[kind], arm.name) for kind in KINDS]
@@ -222,7 +222,7 @@ def normalised_scores(collection: Collection, scale: Scale) -> Table:
     human = scale.name == "human"
     columns = [Column("game", numeric=False)]
     if human:
-        columns += [Column("DQN 200M", "published"), Column("the paper", "published")]
+        columns += [Column("DQN 200M", "published"), Column("He et al.", "published")]
     arms = [arm for arm in collection.arms if any(collection.of(game, arm) for game in scale.anchors)]
     for arm in arms:
         columns += [Column(KINDS[kind], arm.name) for kind in KINDS]
