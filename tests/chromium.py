@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -21,9 +22,10 @@ def find_chromium() -> str:
     """The browser's path; Debian's is installed where that is allowed, and the test is skipped where there is none."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "timeout": 250}
-        for words in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
-            subprocess.run(["apt-get", "-o", "DPkg::Lock::Timeout=200", *words], check=False, **quiet)  # type: ignore[call-overload]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            for words in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
+                command = ["apt-get", "-o", "DPkg::Lock::Timeout=100", *words]
+                subprocess.run(command, check=False, capture_output=True, timeout=120)
         found = shutil.which("chromium")
     if found is None:
         pytest.skip("no Chromium here, and none could be installed")

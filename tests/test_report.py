@@ -236,12 +236,15 @@ def test_an_incomplete_study_says_what_is_missing(tmp_path: Path) -> None:
     write_run(cells / "atari-pong/paper/seed-0", "atari/pong", "paper", 0, [-20.0, -19.0], epochs=6)
     with open(cells / "atari-pong/paper/seed-0/metrics.jsonl", "a", encoding="utf-8") as file:
         file.write('{"frames": 33')  # it is being written to
+    (cells / "atari-pong/paper/seed-1").mkdir()
+    (cells / "atari-pong/paper/seed-1/status.json").write_text('{"state": "failed", "error": "no memory left"}')
     (cells / "atari-freeway/dqn/seed-1/config.toml").write_text("game = ", "utf-8")
     html = write_report(tmp_path).read_text("utf-8")
     missing = read(tmp_path / "report" / "table-missing.csv")
     said = {(row["game"], row["arm"], row["seed"]): row["state"] for row in missing}
+    assert said["Pong", "paper", "1"] == "failed (no memory left)"
     assert said["Pong", "paper", "0"] == "unfinished: 3,333,334 of 10,000,000 frames"
-    assert "damaged" in said["atari-freeway", "dqn", "1"]
+    assert "damaged" in said["Freeway", "dqn", "1"]
     assert "Incomplete: " in html
     table = row_of(tmp_path / "report" / "table-1.csv", arm="paper")
     assert table["games"] == "2", "Pong has no finished run of this arm"
@@ -312,7 +315,7 @@ def test_budgets_are_arms_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("\n".join([header, *rows]), "utf-8")
     collection = collect(tmp_path)
     assert {arm.name: (arm.frames, arm.plain) for arm in collection.arms} == {
-        "from-the-future (warp=9)": (5_000_000, False),
+        "from-the-future": (5_000_000, False),
         "paper": (10_000_000, False),
         "dqn": (10_000_000, True),
         "dqn (frames=40000000)": (40_000_000, True),
@@ -321,6 +324,26 @@ def test_budgets_are_arms_of_their_own(tmp_path: Path) -> None:
     baseline = collection.baseline("atari/pong", paper)
     assert baseline is not None
     assert baseline.frames == 10_000_000
+
+
+def test_rows_of_one_seed_run_twice_and_of_a_run_that_went_on(tmp_path: Path) -> None:
+    header = (ROOT / "results" / "atari.csv").read_text("utf-8").splitlines()[0]
+    line = "atari/pong,minatar,--frames 300 --sticky 0.0{},0,{},1,{},1,30,0,paper,{},60,gpu,2,c"
+    rows = [
+        line.format("", 100, 1.0, 100),
+        line.format("", 200, 2.0, 300),  # resumed later, to its end
+        line.format("", 300, 3.0, 300),
+        line.format("", 100, 5.0, 300),  # again from the start
+        line.format("", 300, 6.0, 300),
+        line.format(" --bounds False", 300, 7.0, ""),
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join([header, *rows]), "utf-8")
+    collection = collect(tmp_path)
+    found = [(run.arm.name, [e.score for e in run.evaluations], run.frames) for run in collection.runs]
+    # What both arms changed is in neither's name.
+    assert found == [("minatar", [1, 2, 3], 300), ("minatar", [5, 6], 300), ("minatar (bounds=False)", [7], 300)]
+    assert [arm.plain for arm in collection.arms] == [False, True]
+    assert all(run.finished for run in collection.runs)
 
 
 def test_what_cannot_be_reported_is_said(tmp_path: Path) -> None:

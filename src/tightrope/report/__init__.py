@@ -9,7 +9,7 @@ def write_report(folder: str | Path, *, videos: bool = False) -> Path:
     """Reads a study's folder, or CSV files of result rows, and writes report/ into it; returns the page's path.
 
     Args:
-        folder: a study's folder, a folder with CSV files of `experiments/rows.py`, or one such file.
+        folder: a study's folder, a folder with CSV files of result rows (results/ has such), or one such file.
         videos: let the best agent of each game play and show it; takes some seconds a game.
     """
     from tightrope.report.data import collect

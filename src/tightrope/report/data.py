@@ -21,11 +21,11 @@ from tightrope.scores import references
 BOOKKEEPING = ("eval_every_epochs", "checkpoint_frames", "save_replay", "log_frames")
 
 #: Without these columns a CSV file is something else than rows of runs (results/maze.csv has its own).
-ROW_COLUMNS = frozenset(("game", "preset", "changed", "seed", "frames", "epoch", "score", "games", "protocol",
+ROW_COLUMNS = dict.fromkeys(("game", "preset", "changed", "seed", "frames", "epoch", "score", "games", "protocol",
                          "run_frames", "run_seconds", "device", "commit"))  # fmt: skip
 
-#: One run's rows agree in all of these. The same seed run twice differs in its wall-clock time.
-SAME_RUN = ("game", "preset", "changed", "seed", "run_frames", "run_seconds", "commit")
+#: One run's rows agree in all of these.
+SAME_RUN = ("game", "preset", "changed", "seed", "device", "commit")
 
 #: The three ways to make one score of a run, in the order in which they are shown.
 KINDS = {"best": "best", "last": "last", "last_five": "last five"}
@@ -183,40 +183,56 @@ def collect(path: Path) -> Collection:
 
 
 def _from_study(path: Path) -> Collection:
-    plan = _plan(path)
-    runs, missing, seen = [], [], set()
+    games = _plan(path)  # by cell; what the plan does not say, other runs of the same folder do
+    cells = dict.fromkeys(games, "not begun")
+    runs = []
     for folder in sorted((path / "cells").glob("*/*/seed-*")):
         slug, arm, seed = folder.relative_to(path / "cells").parts
         cell = slug, arm, seed.removeprefix("seed-")
-        seen.add(cell)
+        failure = _failure(folder)
+        if not (folder / "config.toml").exists():
+            cells[cell] = failure or "not begun"
+            continue
         try:
             run = _read_run(folder, arm)
         except TightropeError as problem:
-            missing.append(Missing(*cell, str(problem).replace(str(path), ".")))
+            cells[cell] = str(problem).replace(str(path), ".")
             continue
         runs.append(run)
+        games[cell] = run.game
         if not run.finished:
-            share = f"unfinished: {run.frames:,} of {run.arm.frames:,} frames"
-            missing.append(Missing(title_of(run.game), arm, cell[2], share))
-        elif not run.evaluations:
-            missing.append(Missing(title_of(run.game), arm, cell[2], "finished without an evaluation"))
-    missing += [Missing(*cell, "not begun") for cell in plan if cell not in seen]
-    order = _order_of_arms(path)
-    runs.sort(key=lambda run: order.index(run.arm.name) if run.arm.name in order else len(order))
+            cells[cell] = f"{failure or 'unfinished'}: {run.frames:,} of {run.arm.frames:,} frames"
+        else:
+            cells[cell] = "" if run.evaluations else "finished without an evaluation"
     if not any(run.evaluations for run in runs):
         raise TightropeError(f"{path} has nothing to report yet: no run of it has been evaluated")
+    by_slug = {cell[0]: title_of(game) for cell, game in games.items()}
+    missing = [
+        Missing(by_slug.get(slug, slug), arm, seed, state) for (slug, arm, seed), state in cells.items() if state
+    ]
+    order = _order_of_arms(path)
+    runs.sort(key=lambda run: order.index(run.arm.name) if run.arm.name in order else len(order))
     return Collection(path.resolve().name, "run folders of a study", _one_arm_for_each_name(runs), missing)
 
 
-def _plan(path: Path) -> list[tuple[str, str, str]]:
-    """The cells that study.toml plans, as (game's folder, arm, seed); none where it cannot be read, for what was run is
-    worth a report all the same."""
+def _plan(path: Path) -> dict[tuple[str, str, str], str]:
+    """The games of the cells that study.toml plans, by (game's folder, arm, seed); none where it cannot be read, for
+    what was run is worth a report all the same."""
     try:
         from tightrope.study.plan import read  # type: ignore[import-not-found]
 
-        return [(c.folder.parts[1], c.arm.name, str(c.seed)) for c in read(path).cells]
+        return {(c.folder.parts[1], c.arm.name, str(c.seed)): c.game for c in read(path).cells}
     except (ImportError, TightropeError):
-        return []
+        return {}
+
+
+def _failure(folder: Path) -> str:
+    """What the study says of a cell that failed, '' of any other."""
+    try:
+        status = json.loads((folder / "status.json").read_text("utf-8"))
+        return f"failed ({status['error']})" if status["state"] == "failed" else ""
+    except (OSError, KeyError, TypeError, ValueError):
+        return ""
 
 
 def _order_of_arms(path: Path) -> list[str]:
@@ -279,38 +295,55 @@ def _one_arm_for_each_name(runs: list[Run]) -> list[Run]:
 
 
 def _from_rows(files: list[Path], title: str) -> Collection:
-    grouped: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    runs: list[list[dict[str, str]]] = []
+    newest: dict[tuple[str, ...], list[dict[str, str]]] = {}
     read = []
     for path in files:
         with open(path, encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)
-            if ROW_COLUMNS - set(reader.fieldnames or ()):
+            if set(ROW_COLUMNS) - set(reader.fieldnames or ()):
                 continue
             read.append(path.name)
             for row in reader:
-                grouped.setdefault(tuple(row[name] for name in SAME_RUN), []).append(row)
-    if not grouped:
-        raise TightropeError(f"no rows of runs in {', '.join(map(str, files))}: experiments/rows.py writes such files")
-    runs = [_run_of(rows) for rows in grouped.values()]
+                # A run's evaluations stand in order: one that does not come later belongs to another run of that seed.
+                key = tuple(row[name] for name in SAME_RUN)
+                if key not in newest or _whole(row, "frames") <= _whole(newest[key][-1], "frames"):
+                    newest[key] = []
+                    runs.append(newest[key])
+                newest[key].append(row)
+    if not runs:
+        raise TightropeError(
+            f"no rows of runs in {', '.join(map(str, files))}: the columns are {' '.join(ROW_COLUMNS)}"
+        )
+    found = _short_names([_run_of(rows) for rows in runs])
     missing = [
         Missing(title_of(r.game), r.arm.name, str(r.seed), f"stopped at {r.frames:,} of {r.arm.frames:,} frames")
-        for r in runs
+        for r in found
         if not r.finished
     ]
-    return Collection(title, "result rows in " + ", ".join(read), runs, missing, from_rows=True)
+    return Collection(title, "result rows in " + ", ".join(read), found, missing, from_rows=True)
+
+
+def _whole(row: dict[str, str], name: str) -> int:
+    try:
+        return int(row[name])
+    except (TypeError, ValueError):
+        raise TightropeError(
+            f"a row of {row['game']}, seed {row['seed']}: {name} = {row[name]!r} is no number"
+        ) from None
 
 
 def _run_of(rows: list[dict[str, str]]) -> Run:
-    first = rows[0]
+    first, last = rows[0], rows[-1]
     try:
-        evaluations = [
+        evaluations = tuple(
             Evaluated(int(r["epoch"]), int(r["frames"]), float(r["score"]), int(r["games"]), r["protocol"])
             for r in rows
-        ]
+        )
+        frames = int(last["run_frames"] or last["frames"])
         return Run(
-            first["game"], _arm_of(first["preset"], first["changed"], int(first["run_frames"])), int(first["seed"]),
-            tuple(sorted(evaluations, key=lambda e: e.frames)), int(first["run_frames"]),
-            float(first["run_seconds"]), first["device"], first["commit"],
+            first["game"], _arm_of(first["preset"], first["changed"], frames), int(first["seed"]), evaluations, frames,
+            float(last["run_seconds"]) if last["run_seconds"] else None, first["device"], first["commit"],
         )  # fmt: skip
     except (TypeError, ValueError) as problem:
         raise TightropeError(f"a row of {first['game']}, seed {first['seed']} cannot be read: {problem}") from None
@@ -326,9 +359,24 @@ def _arm_of(preset_name: str, changed: str, run_frames: int) -> Arm:
         config = None  # a preset or field of another version: the row stands, with the budget that it reached
     changes = _changes(pairs.items())
     return Arm(
-        " ".join([preset_name, *([f"({changes})"] if changes else [])]), preset_name, changes,
+        f"{preset_name} {changes}", preset_name, changes,
         not config.bounds if config else preset_name.startswith("dqn"), config.frames if config else run_frames,
     )  # fmt: skip
+
+
+def _short_names(runs: list[Run]) -> list[Run]:
+    """Arms by their preset and by what tells them from the others of that preset: all of a study's common settings in
+    every name would hide it."""
+    by_preset: dict[str, dict[Arm, set[str]]] = {}
+    for run in runs:
+        by_preset.setdefault(run.arm.preset, {})[run.arm] = set(run.arm.changed.split())
+    named = {}
+    for name, arms in by_preset.items():
+        common = set.intersection(*arms.values())
+        for arm, changes in arms.items():
+            own = " ".join(change for change in arm.changed.split() if change in changes - common)
+            named[arm] = replace(arm, name=f"{name} ({own})" if own else name)
+    return [replace(run, arm=named[run.arm]) for run in runs]
 
 
 def _changes(pairs: Iterable[tuple[str, Any]]) -> str:

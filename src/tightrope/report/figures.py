@@ -15,7 +15,7 @@ from tightrope.report.data import KINDS, Arm, Collection, frames_in_words, rom_o
 from tightrope.report.landmarks import landmarks, summaries
 from tightrope.report.statistics import Comparison, Estimate, Scale, arm_scores, mean_score
 from tightrope.report.svg import Level, Line, Mark, Row, bar_chart, interval_chart, line_chart, padded
-from tightrope.report.words import counted, fixed, number, spread
+from tightrope.report.words import clipped, counted, fixed, number, spread
 from tightrope.scores import references
 
 WIDE, NARROW = 760, 360
@@ -333,9 +333,8 @@ def aggregates(collection: Collection, blocks: Sequence[Comparison]) -> Figure |
                          block.frames, found.value, *found.ends)
                     )  # fmt: skip
                     if kind == "last_five":
-                        charted.append(
-                            Row(arm.name, found.value, with_interval(found), look[arm], found.low, found.high)
-                        )
+                        label, text = clipped(arm.name, 20), with_interval(found)
+                        charted.append(Row(label, found.value, text, look[arm], found.low, found.high))
                         if title == "Interquartile mean":
                             said.append(f"{arm.name}: interquartile mean {with_interval(found)}%")
             lower = " (lower is better)" if title == "Optimality gap" else ""
@@ -401,9 +400,8 @@ def probability(collection: Collection, scales: Sequence[Scale]) -> Figure | Non
             theirs = [np.array([run.last_five for run in collection.finished(game, pairs[game])]) for game in pairs]
             found = statistics.probability_of_improvement(ours, theirs)
             names = " and ".join(sorted({baseline.name for baseline in pairs.values()}))
-            charted.append(
-                Row(f"{arm.name} > {names}", found.value, with_interval(found, 2), look[arm], found.low, found.high)
-            )
+            label, text = f"{clipped(arm.name, 18)} > {clipped(names, 14)}", with_interval(found, 2)
+            charted.append(Row(label, found.value, text, look[arm], found.low, found.high))
             rows.append((arm.name, names, scale.name, len(pairs), sum(map(len, ours)), sum(map(len, theirs)),
                          found.value, *found.ends))  # fmt: skip
             said.append(f"{arm.name} beats {names} with probability {with_interval(found, 2)}")

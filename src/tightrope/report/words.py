@@ -38,6 +38,14 @@ def score_text(value: float) -> str:
     return fixed(value, 2 if abs(value) < 100 else 1 if abs(value) < 1000 else 0)
 
 
+def clipped(text: str, most: int) -> str:
+    """
+    >>> clipped("paper", 8), clipped("released-close", 8)
+    ('paper', 'release…')
+    """
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def hours(seconds: float) -> str:
     """
     >>> hours(42), hours(373), hours(35 * 3600)
