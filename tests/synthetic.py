@@ -72,6 +72,6 @@ def write_study(
     lines = [f"games = [{listed}]", f"seeds = {list(seeds)}", "", "[arms]"]
     for arm, fields in arms.items():
         pairs = ", ".join(f"{name} = {json.dumps(value)}" for name, value in fields.items() if name != "budget")
-        lines.append(f"{arm} = {{ {pairs} }}")
+        lines.append(f"{json.dumps(arm)} = {{ {pairs} }}")
     (folder / "study.toml").write_text("\n".join(lines) + "\n", "utf-8")
     return folder

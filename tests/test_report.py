@@ -17,8 +17,8 @@ from chromium import Browser, find_chromium
 from synthetic import write_run, write_study
 from tightrope.errors import TightropeError
 from tightrope.report import statistics, write_report
-from tightrope.report.data import collect
 from tightrope.report.landmarks import landmarks, summaries
+from tightrope.report.read import collect
 from tightrope.scores import references
 
 ROOT = Path(__file__).parents[1]

@@ -12,8 +12,8 @@ def write_report(folder: str | Path, *, videos: bool = False) -> Path:
         folder: a study's folder, a folder with CSV files of result rows (results/ has such), or one such file.
         videos: let the best agent of each game play and show it; takes some seconds a game.
     """
-    from tightrope.report.data import collect
     from tightrope.report.page import write
+    from tightrope.report.read import collect
 
     folder = Path(folder)
     out = (folder.parent if folder.is_file() else folder) / "report"

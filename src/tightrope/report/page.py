@@ -9,9 +9,10 @@ from pathlib import Path
 
 from tightrope.checkpoint import write_bytes
 from tightrope.errors import TightropeError
-from tightrope.report import figures, statistics, tables
+from tightrope.report import further_figures, paper_figures, statistics, tables
 from tightrope.report.data import Arm, Collection, frames_in_words
-from tightrope.report.figures import Figure, Gain
+from tightrope.report.figure import Figure
+from tightrope.report.paper_figures import Gain
 from tightrope.report.statistics import Comparison, Scale
 from tightrope.report.tables import Table
 from tightrope.report.words import counted, spread
@@ -157,19 +158,19 @@ def _paper(
     for scale in scales:
         rule = "By the paper's eq. 5: the difference as a share of max(human, baseline) − random."
         if scale.name == "human":
-            gains = {arm: figures.against_200m(collection, scale, arm) for arm in tightened}
+            gains = {arm: paper_figures.against_200m(collection, scale, arm) for arm in tightened}
             parts.append(
-                figures.improvement(
+                paper_figures.improvement(
                     "figure-1", "Figure 1. Improvement over DQN at 200M frames", "DQN trained for 200M frames "
                     "(Mnih et al., 2015)", rule, gains, _sizes(collection, gains),
                 )
             )  # fmt: skip
         else:
             rule = "The difference as a share of the range seen: the paper's eq. 5 with that range for human − random."
-        own = {arm: figures.against_own(collection, scale, arm) for arm in tightened if not arm.plain}
+        own = {arm: paper_figures.against_own(collection, scale, arm) for arm in tightened if not arm.plain}
         suffix, more = ("", "") if scale.name == "human" else ("-range", ", games without a human reference")
         parts.append(
-            figures.improvement(
+            paper_figures.improvement(
                 f"figure-2{suffix}", f"Figure 2. Improvement over our own DQN at the same budget{more}",
                 "the plain arm of the same budget", rule, own, _sizes(collection, own),
             )
@@ -178,7 +179,7 @@ def _paper(
             section.text.append(
                 "Figure 2 needs a tightened and a plain arm that finished the same game; there is none."
             )
-    parts += [figures.learning_curves(collection, films), figures.over_training(collection, blocks)]
+    parts += [paper_figures.learning_curves(collection, films), paper_figures.over_training(collection, blocks)]
     section.parts += [part for part in parts if part is not None]
     for scale in scales:
         section.parts += [tables.raw_scores(collection, scale), tables.normalised_scores(collection, scale)]
@@ -206,16 +207,16 @@ def _beyond(collection: Collection, scales: list[Scale], blocks: list[Comparison
     if not blocks:
         section.text.append("No run is finished, so there is nothing to aggregate yet.")
         return section
-    parts: list[Figure | Table | None] = [figures.aggregates(collection, blocks)]
+    parts: list[Figure | Table | None] = [further_figures.aggregates(collection, blocks)]
     parts += [tables.aggregate_table(collection, b, "" if i == 0 else f"-{i + 1}") for i, b in enumerate(blocks)]
-    parts += [figures.probability(collection, scales), figures.profiles(collection, blocks)]
+    parts += [further_figures.probability(collection, scales), further_figures.profiles(collection, blocks)]
     section.parts = [part for part in parts if part is not None]
     return section
 
 
 def _bounds(collection: Collection) -> Section:
     section = Section("bounds", "The bounds at work")
-    found = figures.bound_telemetry(collection)
+    found = further_figures.bound_telemetry(collection)
     if found is not None:
         section.parts.append(found)
     elif collection.from_rows:
