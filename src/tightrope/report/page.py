@@ -153,7 +153,9 @@ def _paper(
     if with_videos and film_problems:
         section.text.append("Not filmed: " + " ".join(film_problems))
     for i, block in enumerate(blocks):
-        section.parts.append(tables.table_1(collection, block, "1" + ("" if len(blocks) == 1 else ascii_lowercase[i % 26])))
+        section.parts.append(
+            tables.table_1(collection, block, "1" + ("" if len(blocks) == 1 else ascii_lowercase[i % 26]))
+        )
     tightened = [arm for arm in collection.arms if not arm.plain] or collection.arms
     parts: list[Figure | None] = []
     for scale in scales:
