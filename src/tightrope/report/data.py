@@ -1,0 +1,169 @@
+"""What there is to report: runs, of arms, on games."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tightrope.scores import references
+
+#: Fields that say how a run was recorded. They do not make another method of it, and so no other arm.
+BOOKKEEPING = ("eval_every_epochs", "checkpoint_frames", "save_replay", "log_frames")
+
+#: The three ways to make one score of a run, in the order in which they are shown.
+KINDS = {"best": "best", "last": "last", "last_five": "last five"}
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """One evaluation during a run."""
+
+    epoch: int
+    frames: int
+    score: float
+    games: int
+    protocol: str
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One method in the comparison: a preset and what was changed of it."""
+
+    name: str
+    preset: str
+    changed: str
+    plain: bool  # no bounds: DQN
+    frames: int  # the budget
+
+    @property
+    def about(self) -> str:
+        return f"preset {self.preset}" + (f" with {self.changed}" if self.changed else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One arm on one game with one seed."""
+
+    game: str
+    arm: Arm
+    seed: int
+    evaluations: tuple[Evaluated, ...]
+    frames: int  # played so far
+    seconds: float | None  # wall-clock, evaluations included
+    device: str
+    commit: str
+    folder: Path | None = None  # None: known from rows alone
+    telemetry: tuple[dict[str, float], ...] = ()
+
+    @property
+    def finished(self) -> bool:
+        return self.frames >= self.arm.frames
+
+    @property
+    def best(self) -> float:
+        return max(e.score for e in self.evaluations)
+
+    @property
+    def last(self) -> float:
+        return self.evaluations[-1].score
+
+    @property
+    def last_five(self) -> float:
+        return statistics.fmean(e.score for e in self.evaluations[-5:])
+
+    def score(self, kind: str) -> float:
+        return float(getattr(self, kind))
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A run that was planned and is not there, or not whole."""
+
+    game: str
+    arm: str
+    seed: str
+    why: str
+
+
+@dataclass
+class Collection:
+    """All runs of a report, in the order of their games and arms."""
+
+    title: str
+    source: str  # what was read, in words
+    runs: list[Run]
+    missing: list[Missing] = field(default_factory=list)
+    from_rows: bool = False
+
+    @cached_property
+    def arms(self) -> list[Arm]:
+        """Tightened before plain, larger budgets later, else in the order of first appearance."""
+        return sorted(dict.fromkeys(run.arm for run in self.runs), key=lambda arm: (arm.frames, arm.plain))
+
+    @cached_property
+    def games(self) -> list[str]:
+        return sorted({run.game for run in self.runs}, key=lambda game: (rom_of(game) is None, title_of(game).lower()))
+
+    def of(self, game: str, arm: Arm) -> list[Run]:
+        return [run for run in self._by_cell.get((game, arm), []) if run.evaluations]
+
+    def finished(self, game: str, arm: Arm) -> list[Run]:
+        return [run for run in self.of(game, arm) if run.finished]
+
+    def settled(self, game: str, arm: Arm) -> list[Run]:
+        """The finished runs of a cell; while there is none, those under way."""
+        return self.finished(game, arm) or self.of(game, arm)
+
+    def baseline(self, game: str, arm: Arm) -> Arm | None:
+        """The plain arm to compare with on this game: of the same budget, the one with the fewest changes."""
+        plain = [a for a in self.arms if a.plain and a.frames == arm.frames and a != arm and self.finished(game, a)]
+        return min(plain, key=lambda a: len(a.changed.split()), default=None)
+
+    @cached_property
+    def _by_cell(self) -> dict[tuple[str, Arm], list[Run]]:
+        cells: dict[tuple[str, Arm], list[Run]] = {}
+        for run in sorted(self.runs, key=lambda run: run.seed):
+            cells.setdefault((run.game, run.arm), []).append(run)
+        return cells
+
+
+def rom_of(game: str) -> str | None:
+    """ale-py's name where the game has a human reference.
+
+    >>> rom_of("atari/ms_pacman"), rom_of("minatar/breakout"), rom_of("atari/adventure")
+    ('ms_pacman', None, None)
+    """
+    family, _, rom = game.partition("/")
+    return rom if family == "atari" and rom in references() else None
+
+
+def title_of(game: str) -> str:
+    """
+    >>> title_of("atari/ms_pacman"), title_of("minatar/space_invaders"), title_of("CartPole-v1")
+    ('Ms. Pacman', 'MinAtar Space Invaders', 'CartPole-v1')
+    """
+    rom = rom_of(game)
+    if rom is not None:
+        return references()[rom].game
+    family, _, name = game.partition("/")
+    spoken = name.replace("_", " ").title()
+    return {"minatar": f"MinAtar {spoken}", "atari": spoken}.get(family, game)
+
+
+def changes_in_words(pairs: Iterable[tuple[str, Any]]) -> str:
+    return " ".join(f"{name}={value}" for name, value in pairs if name not in BOOKKEEPING)
+
+
+def frames_in_words(frames: float) -> str:
+    """
+    >>> frames_in_words(10_000_088), frames_in_words(16_000), frames_in_words(250)
+    ('10M', '16k', '250')
+    """
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if frames >= size:
+            return f"{frames / size:.3g}{letter}"
+    return f"{frames:g}"

@@ -1,0 +1,103 @@
+"""Runs known from rows alone, one for each evaluation: how runs that were made elsewhere are reported."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+from tightrope.config import Config, preset
+from tightrope.errors import TightropeError
+from tightrope.report.data import Arm, Collection, Evaluated, Missing, Run, changes_in_words, title_of
+
+#: Without these columns a CSV file is something else than rows of runs (results/maze.csv has its own).
+ROW_COLUMNS = dict.fromkeys(("game", "preset", "changed", "seed", "frames", "epoch", "score", "games", "protocol",
+                         "run_frames", "run_seconds", "device", "commit"))  # fmt: skip
+
+#: One run's rows agree in all of these.
+SAME_RUN = ("game", "preset", "changed", "seed", "device", "commit")
+
+
+def from_rows(files: list[Path], title: str) -> Collection:
+    runs: list[list[dict[str, str]]] = []
+    newest: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    read = []
+    for path in files:
+        with open(path, encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            if set(ROW_COLUMNS) - set(reader.fieldnames or ()):
+                continue
+            read.append(path.name)
+            for row in reader:
+                # A run's evaluations stand in order: one that does not come later belongs to another run of that seed.
+                key = tuple(row[name] for name in SAME_RUN)
+                if key not in newest or _whole(row, "frames") <= _whole(newest[key][-1], "frames"):
+                    newest[key] = []
+                    runs.append(newest[key])
+                newest[key].append(row)
+    if not runs:
+        raise TightropeError(
+            f"no rows of runs in {', '.join(map(str, files))}: the columns are {' '.join(ROW_COLUMNS)}"
+        )
+    found = _short_names([_run_of(rows) for rows in runs])
+    missing = [
+        Missing(title_of(r.game), r.arm.name, str(r.seed), f"stopped at {r.frames:,} of {r.arm.frames:,} frames")
+        for r in found
+        if not r.finished
+    ]
+    return Collection(title, "result rows in " + ", ".join(read), found, missing, from_rows=True)
+
+
+def _whole(row: dict[str, str], name: str) -> int:
+    try:
+        return int(row[name])
+    except (TypeError, ValueError):
+        raise TightropeError(
+            f"a row of {row['game']}, seed {row['seed']}: {name} = {row[name]!r} is no number"
+        ) from None
+
+
+def _run_of(rows: list[dict[str, str]]) -> Run:
+    first, last = rows[0], rows[-1]
+    try:
+        evaluations = tuple(
+            Evaluated(int(r["epoch"]), int(r["frames"]), float(r["score"]), int(r["games"]), r["protocol"])
+            for r in rows
+        )
+        frames = int(last["run_frames"] or last["frames"])
+        return Run(
+            first["game"], _arm_of(first["preset"], first["changed"], frames), int(first["seed"]), evaluations, frames,
+            float(last["run_seconds"]) if last["run_seconds"] else None, first["device"], first["commit"],
+        )  # fmt: skip
+    except (TypeError, ValueError) as problem:
+        raise TightropeError(f"a row of {first['game']}, seed {first['seed']} cannot be read: {problem}") from None
+
+
+def _arm_of(preset_name: str, changed: str, run_frames: int) -> Arm:
+    words = changed.split()
+    pairs = {name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=False)}
+    config: Config | None
+    try:
+        config = preset(preset_name).replace(**pairs)
+    except TightropeError:
+        config = None  # a preset or field of another version: the row stands, with the budget that it reached
+    changes = changes_in_words(pairs.items())
+    return Arm(
+        f"{preset_name} {changes}", preset_name, changes,
+        not config.bounds if config else preset_name.startswith("dqn"), config.frames if config else run_frames,
+    )  # fmt: skip
+
+
+def _short_names(runs: list[Run]) -> list[Run]:
+    """Arms by their preset and by what tells them from the others of that preset: all of a study's common settings in
+    every name would hide it."""
+    by_preset: dict[str, dict[Arm, set[str]]] = {}
+    for run in runs:
+        by_preset.setdefault(run.arm.preset, {})[run.arm] = set(run.arm.changed.split())
+    named = {}
+    for name, arms in by_preset.items():
+        common = set.intersection(*arms.values())
+        for arm, changes in arms.items():
+            own = " ".join(change for change in arm.changed.split() if change in changes - common)
+            named[arm] = replace(arm, name=f"{name} ({own})" if own else name)
+    return [replace(run, arm=named[run.arm]) for run in runs]
