@@ -12,10 +12,12 @@ import torch
 from torch import nn
 
 import tightrope
+from tightrope.agent import shipped
 from tightrope.config import preset
 from tightrope.errors import TightropeError
 from tightrope.evaluation import WIDTH, Protocol, evaluate, protocol, training_protocol
 from tightrope.games import GameOptions
+from tightrope.scores import references
 
 
 def test_the_protocols_numbers() -> None:
@@ -156,3 +158,22 @@ def test_an_environment_and_network_of_ones_own(tmp_path: Path) -> None:
     with pytest.raises(TightropeError, match="env="):
         tightrope.resume(tmp_path / "own", quiet=True)
     assert tightrope.resume(tmp_path / "own", env=make, network=network, quiet=True).facts.frames == agent.facts.frames
+
+
+def test_the_shipped_agents_play_as_their_files_say() -> None:
+    for game, path in shipped().items():
+        assert path.stat().st_size < 4_000_000
+        agent = tightrope.load(game.removeprefix("atari/"), device="cpu")
+        assert agent.facts.game == game
+        assert agent.facts.score is not None
+        result = agent.evaluate(4)
+        # Four games: the mean of 30 and this one differ by chance, but not by half the way to a random player.
+        random = references()[game.removeprefix("atari/")].random
+        assert result.mean - random > 0.5 * (agent.facts.score - random)
+
+
+def test_a_game_without_a_shipped_agent_is_refused_with_those_that_have_one() -> None:
+    with pytest.raises(TightropeError, match=r"tetris2 does not exist: no run, no file, and no shipped agent \(pong"):
+        tightrope.load("tetris2")
+    with pytest.raises(TightropeError, match="no shipped agent"):
+        tightrope.load("adventure")

@@ -33,7 +33,7 @@ from tightrope.study.run import run_study
 SMALL = {"frames": 600, "learn_start_steps": 100, "epoch_frames": 300, "eval_episodes": 2, "log_frames": 100,
          "eval_max_game_frames": 40}  # fmt: skip
 #: Long enough to be killed in the middle, with many checkpoints before that.
-LONG = SMALL | {"frames": 4000, "checkpoint_frames": 250, "epoch_frames": 1000}
+LONG = SMALL | {"frames": 8000, "checkpoint_frames": 250, "epoch_frames": 1000}
 
 
 def write(path: Path, fields: dict[str, Any], arms: str = "", games: str = '["maze-6"]', seeds: str = "[0]") -> Path:

@@ -34,6 +34,12 @@ class AgentFacts:
     config: dict[str, Any]
 
 
+def shipped() -> dict[str, Path]:
+    """The trained agents that come with the package, by game."""
+    folder = Path(__file__).parent / "agents"
+    return {f"atari/{path.stem}": path for path in sorted(folder.glob("*.safetensors"))}
+
+
 class Agent:
     """A Q-network that plays one game. `tightrope.train` and `tightrope.load` return one."""
 

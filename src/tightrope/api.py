@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tightrope import run
-from tightrope.agent import Agent
+from tightrope.agent import Agent, shipped
 from tightrope.device import pick_device
 from tightrope.errors import TightropeError
 from tightrope.games import EnvMaker, canonical, config_for, default_preset
@@ -152,6 +152,16 @@ def closing_line(folder: RunFolder) -> str:
     )
 
 
+def _shipped(name: str) -> Path:
+    """The shipped agent of that game."""
+    agents = shipped()
+    try:
+        return agents[canonical(name)]
+    except (KeyError, TightropeError):
+        games = ", ".join(game.removeprefix("atari/") for game in agents)
+        raise TightropeError(f"{name} does not exist: no run, no file, and no shipped agent ({games})") from None
+
+
 def load(
     path: str | Path,
     *,
@@ -160,7 +170,7 @@ def load(
     env: EnvMaker | None = None,
     network: NetworkMaker | None = None,
 ) -> Agent:
-    """The agent of a run (its best by evaluation, or which="last"), or the agent in a file.
+    """The agent of a run (its best by evaluation, or which="last"), the agent in a file, or a shipped one by its game.
 
     >>> import tightrope
     >>> agent = tightrope.train("maze", frames=400, learn_start_steps=100, out=tmp / "load", quiet=True)
@@ -180,7 +190,7 @@ def load(
         if not path.exists():
             raise TightropeError(f"{run_path} has no agent yet: it was stopped before its first checkpoint")
     elif not path.exists():
-        raise TightropeError(f"{path} does not exist")
+        path = _shipped(str(path))
     agent = Agent.load(path, pick_device(device), env, network)
     agent.run, agent.which = run_path, which if run_path is not None else None
     return agent

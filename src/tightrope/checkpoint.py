@@ -211,6 +211,7 @@ class Checkpoints:
         self.folder = folder
         self._segments: dict[str, str] = {}  # name -> checksum, of segments known to be on disk
         self._saving: Saving | None = None
+        self._swept = False
         self._desk: Tensor | None = None  # where frames lie between the replay and the disk
 
     def saved(self) -> list[Path]:
@@ -227,6 +228,11 @@ class Checkpoints:
             if self._saving.thread.is_alive():
                 return False
         self.finish()
+        if not self._swept:
+            # Once, before anything is written: later such a file may be somebody's who is writing it.
+            for path in self._left_behind():
+                path.unlink()
+            self._swept = True
         segments: list[Segment] = []
         if replay is not None:
             tensors = tensors | {f"replay.{name}": tensor for name, tensor in _columns(replay).items()}
@@ -314,8 +320,12 @@ class Checkpoints:
 
     def remove(self) -> None:
         """All checkpoints, of a run that has ended and will not go on; its agents stay."""
-        for path in [*self.saved(), *self.folder.glob("frames-*")]:
+        for path in [*self.saved(), *self.folder.glob("frames-*"), *self._left_behind()]:
             path.unlink()
+
+    def _left_behind(self) -> list[Path]:
+        """Files that were being written when the process was killed: ours, and those of safetensors."""
+        return [*self.folder.glob("*.tmp"), *self.folder.glob(".tmp*")]
 
     def _prune(self) -> None:
         checkpoints = self.saved()
@@ -331,8 +341,6 @@ class Checkpoints:
             for path in self.folder.glob("frames-*"):
                 if path.name not in named:
                     path.unlink()
-            for path in self.folder.glob("*.tmp"):
-                path.unlink()
         except OSError as problem:
             raise disk_error(self.folder, problem) from None
 

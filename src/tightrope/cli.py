@@ -73,7 +73,7 @@ class Evaluate:
     """Play games with a run's agent and score them."""
 
     run: Positional[Path]
-    """folder of a run, or an agent's file"""
+    """folder of a run, an agent's file, or a game whose trained agent comes with the package: pong"""
     episodes: int = 30
     """games to play"""
     protocol: str = "paper"
@@ -93,7 +93,7 @@ class Watch:
     """Watch a run's agent play one game, in the terminal or as a video."""
 
     run: Positional[Path]
-    """folder of a run, or an agent's file"""
+    """folder of a run, an agent's file, or a game whose trained agent comes with the package: pong"""
     video: Path | None = None
     """write the game to this .mp4 or .gif"""
     seed: int = 0
@@ -169,6 +169,8 @@ class StudyReport:
     """folder of the study"""
     open: bool = False
     """open the page in the browser"""
+    videos: bool = False
+    """film the best agent of each game, some seconds each"""
 
 
 @dataclass
@@ -491,9 +493,9 @@ def study_status(args: StudyStatus) -> int:
 def study_report(args: StudyReport) -> int:
     import webbrowser
 
-    from tightrope.report import write_report  # type: ignore[import-not-found]
+    from tightrope.report import write_report
 
-    page = write_report(args.study)
+    page = write_report(args.study, videos=args.videos)
     print(page)
     if args.open:
         webbrowser.open(Path(page).resolve().as_uri())

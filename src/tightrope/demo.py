@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from tightrope.api import load
 from tightrope.errors import TightropeError
 from tightrope.run import RunFolder
 
@@ -97,15 +98,28 @@ def demo(out: Path) -> None:
     picture = out / "demo.png"
     draw(out, picture)
     console.print(f"{time.monotonic() - began:.0f} s. The picture: {picture}", soft_wrap=True)
+    console.print(trained(), soft_wrap=True, highlight=False)
     command = "tightrope" if shutil.which("tightrope") else ".venv/bin/tightrope"
     console.print(
         f"\nNext:\n"
         f"  {command} watch {out}/minatar-breakout-tightened --video breakout.gif   # see it play\n"
+        f"  {command} watch pong --video pong.mp4                                   # and the trained one\n"
         f"  {command} train breakout        # Atari; 10M frames want a GPU\n"
         f"  {command} train CartPole-v1     # any Gymnasium game\n"
         f"  {command} --help",
         highlight=False,
         soft_wrap=True,
+    )
+
+
+def trained(games: int = 4) -> str:
+    """What a shipped agent, trained for the paper's 10M frames, scores here and now."""
+    agent = load("pong", device="cpu")
+    result = agent.evaluate(games)
+    return (
+        f"And an Atari agent that comes with the package, Pong after {agent.facts.frames:,} frames of preset "
+        f"{agent.facts.preset}: {result.mean:.1f} of 21 points, mean of {games} games played just now "
+        f"({result.normalised_pct:.0f} % of a human's)."
     )
 
 

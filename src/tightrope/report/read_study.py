@@ -22,6 +22,7 @@ from tightrope.report.data import (
     title_of,
 )
 from tightrope.run import Description, RunFolder
+from tightrope.study.plan import read
 
 
 def from_study(path: Path) -> Collection:
@@ -61,10 +62,8 @@ def _plan(path: Path) -> dict[tuple[str, str, str], str]:
     """The games of the cells that study.toml plans, by (game's folder, arm, seed); none where it cannot be read, for
     what was run is worth a report all the same."""
     try:
-        from tightrope.study.plan import read  # type: ignore[import-not-found]
-
         return {(c.folder.parts[1], c.arm.name, str(c.seed)): c.game for c in read(path).cells}
-    except (ImportError, TightropeError):
+    except TightropeError:
         return {}
 
 
