@@ -260,3 +260,14 @@ def test_the_papers_replay_fits_its_budget() -> None:
     assert needed_bytes(rows, (1, 84, 84), np.dtype(np.uint8)) == rows * (84 * 84 + 10) <= 7.3e9
     with pytest.raises(TightropeError, match=r"needs 999999\.00 GB"):
         check_memory(int(999999e9), torch.device("cpu"))
+
+
+def test_a_run_of_an_earlier_version_is_read(maze: Path, tmp_path: Path) -> None:
+    """Without the fields that came later; without any other it is refused."""
+    old = tmp_path / "config.toml"
+    lines = (maze / "config.toml").read_text().splitlines()
+    old.write_text("\n".join(line for line in lines if not line.startswith("precision")))
+    assert Description.from_toml(old) == Description.from_toml(maze / "config.toml")
+    old.write_text("\n".join(line for line in lines if not line.startswith("gamma")))
+    with pytest.raises(TightropeError, match="gamma"):
+        Description.from_toml(old)

@@ -121,7 +121,7 @@ class Agent:
         """
         if seed < 0:
             raise TightropeError(f"seed = {seed}: must be a whole number of at least 0")
-        plan = named_protocol(protocol, Config(**self.facts.config), self.facts.game)
+        plan = named_protocol(protocol, Config.stored(self.facts.config), self.facts.game)
         if episodes is not None:
             if episodes < 1:
                 raise TightropeError(f"episodes = {episodes}: must be a whole number of at least 1")
@@ -140,7 +140,7 @@ class Agent:
         tensors, stored = checkpoint.read(path)
         try:
             facts = AgentFacts(**stored["agent"])
-            config = Config(**facts.config)
+            config = Config.stored(facts.config)
         except (KeyError, TypeError) as problem:
             raise TightropeError(f"{path} is not an agent: {json.dumps(str(problem))}") from None
         if facts.game == "custom" and env is None:

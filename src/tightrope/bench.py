@@ -82,10 +82,6 @@ class Bench:
         self.start_seconds = time.perf_counter() - began
         while self.trainer.started_at is None:
             self.trainer.step()
-        began = time.perf_counter()
-        self.trainer.learn()
-        _settle()
-        self.speed_up_seconds = time.perf_counter() - began
         self.tightened = self.trainer.learner
         self.plain = Learner(copy.deepcopy(self.trainer.network), config.replace(bounds=False), device, 1)
         if self.tightened.memory is not None:
@@ -188,7 +184,7 @@ def bench(
     with tempfile.TemporaryDirectory() as folder, threads(None):
         parts = Bench(game, where, Path(folder) / "run", fields)
         found["start_seconds"] = parts.start_seconds
-        found["speed_up_seconds"] = parts.speed_up_seconds
+        found["speed_up_seconds"] = parts.trainer.speed_up_seconds
         measured = [parts.round(seconds) for _ in range(rounds)]
         found |= {name: statistics.median(one[name] for one in measured) for name in measured[0]}
         found["range"] = {name: [f(one[name] for one in measured) for f in (min, max)] for name in measured[0]}

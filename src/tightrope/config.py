@@ -156,6 +156,14 @@ class Config:
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
+    @classmethod
+    def stored(cls, values: dict[str, Any]) -> Config:
+        """From a file, which may be of a version that did not have all fields yet."""
+        return cls(**ADDED_LATER | values)
+
+
+#: Fields that were not in version 0.1, and what it did.
+ADDED_LATER = {"precision": "auto"}
 
 TYPES = get_type_hints(Config)
 

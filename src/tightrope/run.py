@@ -122,7 +122,7 @@ class Description:
                 device=str(values["device"]),
                 network=str(values["network"]),
                 made_with={str(k): str(v) for k, v in values["made_with"].items()},
-                config=Config(**values["config"]),
+                config=Config.stored(values["config"]),
             )
         except FileNotFoundError:
             raise TightropeError(f"{path.parent} is not a run: it has no config.toml") from None

@@ -129,7 +129,7 @@ class Trainer:
             )
             for i, game in enumerate(games)
         ]
-        self.sped_up = False
+        self.sped_up, self.speed_up_seconds = False, 0.0
         self.evaluator: Evaluator | None = None
 
         self.steps = 0
@@ -289,7 +289,8 @@ class Trainer:
             fast.speed_up(self.learner, self.replay, dtype)
             for side in self.sides:
                 fast.speed_up_actor(side.actor, self.learner.online)
-            self.report(f"update compiled and captured in {time.monotonic() - began:.0f} s")
+            self.speed_up_seconds = time.monotonic() - began
+            self.report(f"update compiled and captured in {self.speed_up_seconds:.0f} s")
         elif self.network.kind == "paper" and not fast.compile_optimiser(self.learner):
             self.report("no C++ compiler found (g++): the optimiser stays as it is, some 15 % slower")
 

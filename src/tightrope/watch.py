@@ -26,7 +26,7 @@ PICTURES_PER_SECOND = 15  # Atari's 60 frames a second, 4 to a step
 
 def pictures(agent: Agent, seed: int) -> Iterator[tuple[np.ndarray, float]]:
     """One game under the paper's protocol: each picture with the score so far."""
-    plan = protocol("paper", Config(**agent.facts.config), agent.facts.game)
+    plan = protocol("paper", Config.stored(agent.facts.config), agent.facts.game)
     game = make_game(agent.facts.game, 1, seed, replace(plan.options, render=True), agent.env)
     actor = Actor(agent.network, 1, agent.info, agent.device, seed)
     try:
