@@ -270,7 +270,7 @@ def test_what_goes_wrong_beside_the_training_stops_it(tmp_path: Path, monkeypatc
     with pytest.raises(TightropeError, match="no room"):
         trainer.save()
     monkeypatch.setattr(type(trainer.agent()), "save", lambda self, path: None)
-    trainer._saved_at = -1
+    trainer._saved_at = (-1, -1)
     trainer.save(wait=False)
     with pytest.raises(TightropeError, match="no room"):
         all(trainer.step() is None for _ in range(1000))

@@ -157,14 +157,14 @@ BAD = [
     (["train", "maze", "--k", "0", "--lower_draws", "3"], "lower_draws = 3"),
     (["train", "pong", "breakout"], "takes no 'breakout'"),
     (["evaluate", "x", "--json=perhaps"], "json = 'perhaps'"),
-    (["train", "pong", "--replay_rows", "1000M", "--device", "cpu"], "replay needs 7066"),
+    (["train", "pong", "--replay_rows", "1000M", "--device", "cpu"], "replay needs 7102"),
     (["resume", "/nowhere"], "is not a run"),
     (["evaluate", "/nowhere"], "does not exist"),
     (["watch", "/nowhere"], "does not exist"),
     (["presets", "nope"], "unknown preset"),
     (["evaluate", "x", "--episode", "3"], "unknown option --episode"),
     (["train", "maze", "--out", "/sys/tightrope", "--save_replay", "false"], "cannot write /sys/tightrope"),
-    (["train", "maze", "--out", "/sys/tightrope"], "checkpoints with the replay need up to 3.1 MB"),
+    (["train", "maze", "--out", "/sys/tightrope"], "checkpoints with the replay need up to 3.6 MB"),
 ]
 
 

@@ -397,3 +397,22 @@ def test_bounds_functions_take_what_the_window_gives() -> None:
     assert ahead.tolist() == [[pytest.approx(1.8)]]
     behind = upper_bounds(window.rewards_BM, window.behind_exists_BC, window.behind_offsets_BC, torch.zeros(1, 0), 0.9)
     assert behind.shape == (1, 0)
+
+
+def test_the_target_network_follows_though_updates_come_in_other_steps_than_before() -> None:
+    """A run that made single groups of 4 goes on with graphs of 20: 1,004 updates are no multiple of that."""
+    learner, online, target = table_learner(3, 1, target_every_steps=10_000, update_every_steps=4, num_envs=1)
+    replay = filled([[(0, 0, 0.0), (1, 0, 1.0)]] * 3, [2] * 3, 0.9)
+    learner.group_size, learner.at_once = 4, 20
+    made: list[int] = []
+    learner.group = lambda replay: made.append(4)  # type: ignore[method-assign, assignment]
+    learner.captured = lambda: made.append(20)
+    learner.updates = 1_004
+    with torch.no_grad():
+        online.fill_(7.0)
+    while learner.updates < 2_500:
+        assert target[0, 0].item() == 0.0
+        learner.update(replay)
+    assert learner.updates == 2_500, "in step again before the target network follows"
+    assert made == [4] * 4 + [20] * 74
+    assert target[0, 0].item() == 7.0

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tightrope.config import preset
+from tightrope.evaluation import Evaluator
 from tightrope.network import stacked
 from tightrope.replay import BEGIN, TERMINAL, TRANSITION, Reach
 from tightrope.run import Description, RunFolder
@@ -127,3 +128,40 @@ def test_released_learning_waits_for_finished_rows(tmp_path: Path) -> None:
     chances = trainer.replay.draw(64, reach, torch.Generator().manual_seed(0))
     times, envs = trainer.replay.centres(chances.centres, 64, reach)
     assert (~trainer.replay.returns[times, envs].isnan()).all()
+
+
+def test_an_evaluation_that_a_signal_stops_is_made_up_for_where_it_was(tmp_path: Path) -> None:
+    """In mid-run, and at the run's end, which then is no end yet."""
+    for frames, at in ((400, 200), (200, 200)):
+        runs = []
+        for stopped in (False, True):
+            folder = RunFolder(tmp_path / f"{frames}-{stopped}")
+            config = preset("maze").replace(frames=frames, epoch_frames=at, eval_episodes=2, eval_max_game_frames=50,
+                                            learn_start_steps=100, replay_rows=500)  # fmt: skip
+            description = Description("maze", "maze", 0, "cpu", config)
+            trainer = Trainer(description, folder)
+            folder.create(description)
+            trainer.start()
+            if stopped:
+                # The signal comes while the first evaluation plays.
+                with pytest.MonkeyPatch.context() as patch:
+
+                    def interrupted(
+                        self: Evaluator, *what: Any, run: Trainer = trainer, play: Any = Evaluator.play
+                    ) -> Any:
+                        run._stop = True
+                        return play(self, *what)
+
+                    patch.setattr(Evaluator, "play", interrupted)
+                    list(trainer.train())
+                assert trainer.stopped_early
+                assert not folder.evaluations()
+                trainer.close()
+                trainer = Trainer(description, RunFolder(folder.path))
+                trainer.resume()
+            list(trainer.train())
+            assert not trainer.stopped_early
+            trainer.close()
+            runs.append([(row["frames"], row["score"]) for row in RunFolder(folder.path).evaluations()])
+        assert runs[0] == runs[1]
+        assert len(runs[0]) == frames // at

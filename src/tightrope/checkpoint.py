@@ -98,6 +98,11 @@ def _write(path: Path, fill: Callable[[Path], Any], size: int) -> None:
         raise disk_error(path, problem, size) from None
 
 
+def unfinished(path: Path) -> bool:
+    """A file that is still being written: by us, or by safetensors, which has names of its own for that."""
+    return path.name.endswith(".tmp") or path.name.startswith(".tmp")
+
+
 def check_room(folder: Path, needed: int) -> None:
     """Refuses a run whose checkpoints will not fit, before it has played for hours."""
     place = folder.absolute()
@@ -230,8 +235,7 @@ class Checkpoints:
         self.finish()
         if not self._swept:
             # Once, before anything is written: later such a file may be somebody's who is writing it.
-            for path in self._left_behind():
-                path.unlink()
+            self._sweep()
             self._swept = True
         segments: list[Segment] = []
         if replay is not None:
@@ -320,12 +324,18 @@ class Checkpoints:
 
     def remove(self) -> None:
         """All checkpoints, of a run that has ended and will not go on; its agents stay."""
-        for path in [*self.saved(), *self.folder.glob("frames-*"), *self._left_behind()]:
+        for path in [*self.saved(), *self.folder.glob("frames-*")]:
             path.unlink()
+        self._sweep()
 
-    def _left_behind(self) -> list[Path]:
-        """Files that were being written when the process was killed: ours, and those of safetensors."""
-        return [*self.folder.glob("*.tmp"), *self.folder.glob(".tmp*")]
+    def _sweep(self) -> None:
+        """Removes what was being written when a process was killed."""
+        try:
+            for path in self.folder.glob("*"):
+                if unfinished(path):
+                    path.unlink()
+        except OSError as problem:
+            raise disk_error(self.folder, problem) from None
 
     def _prune(self) -> None:
         checkpoints = self.saved()

@@ -126,7 +126,7 @@ class Bench:
     num_envs: int = 128
     """environments at once"""
     replay_rows: int = 0
-    """size of the replay; 0: a million on a GPU, 10,000 on a CPU"""
+    """size of the replay; 0: a million on a GPU, 40,000 on a CPU"""
     seconds: float = 3.0
     """of each measurement"""
     rounds: int = 3

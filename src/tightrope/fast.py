@@ -60,13 +60,12 @@ def quick(
 
 
 def compile_optimiser(learner: Learner) -> bool:
-    """On a CPU: the optimiser in one pass over the weights instead of eleven. False where there is no compiler."""
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
+    """On a CPU: the optimiser in one pass over the weights instead of eleven. False where nothing can be compiled."""
+    from torch._dynamo.exc import TorchDynamoException
 
     try:
-        get_cpp_compiler()  # type: ignore[no-untyped-call]
-    except InvalidCxxCompiler:
+        torch.compile(torch.neg, fullgraph=True)(torch.zeros(8))
+    except (TorchDynamoException, RuntimeError, OSError):  # no compiler, or one without its headers
         return False
     learner.advance = torch.compile(learner.advance, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
     return True

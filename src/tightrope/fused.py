@@ -25,6 +25,7 @@ SPLITS = 7  # of the sum over the 3,136 features, for few states
 FIRST_PARTS, PARTS = 64, 16  # of a batch, over which the gradients of the convolutions are summed first
 
 LARGEST_BATCH = 128
+AT_ONCE = 65_536  # states: the kernels count places in 32 bits
 
 _TYPES = {torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 
@@ -62,7 +63,8 @@ class FusedNetwork(QNetwork):
 
     def at(self, frames: Tensor, rows: Tensor) -> Tensor:
         with torch.no_grad():
-            return self.run(frames, rows.reshape(-1, STACK), None)[0].view(*rows.shape[:-1], -1)
+            parts = torch.split(rows.reshape(-1, STACK), AT_ONCE)
+            return torch.cat([self.run(frames, part, None)[0] for part in parts]).view(*rows.shape[:-1], -1)
 
     def taken(self, frames: Tensor, rows: Tensor, actions: Tensor) -> Tensor:
         values: Tensor = _Taken.apply(self, frames, rows, actions, *self.body.parameters())  # type: ignore[no-untyped-call]

@@ -104,13 +104,16 @@ class Learner:
         self.telemetry = torch.zeros(len(TELEMETRY), config.batch_size, dtype=torch.float64, device=device)
 
     def update(self, replay: Replay) -> None:
-        """`at_once` updates; the target network follows every `target_every_updates`."""
-        if self.captured is not None:
+        """At most `at_once` updates; the target network follows every `target_every_updates`."""
+        before = self.updates // self.config.target_every_updates
+        # Out of step with the graph only after a resume from where the steps were smaller: single groups until in step.
+        if self.captured is not None and self.updates % self.at_once == 0:
             self.captured()
+            self.updates += self.at_once
         else:
             self.group(replay)
-        self.updates += self.at_once
-        if self.updates % self.config.target_every_updates == 0:
+            self.updates += self.group_size
+        if self.updates // self.config.target_every_updates > before:
             self.follow()
 
     def group(self, replay: Replay) -> None:

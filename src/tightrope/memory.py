@@ -24,6 +24,10 @@ class Memory:
         self.networks = torch.full((rows,), -1, dtype=torch.int32)
         self.times = torch.full((rows,), -1, dtype=torch.int64)
 
+    @staticmethod
+    def needed_bytes(rows: int, num_actions: int) -> int:
+        return rows * (4 * num_actions + 4 + 8)
+
     @torch.no_grad()
     def look_up(self, replay: Replay, rows: Tensor, target: QNetwork, network: int) -> Tensor:
         """Values of the states [..., stack] by the target network of that number."""

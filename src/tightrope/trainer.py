@@ -104,6 +104,8 @@ class Trainer:
             check_outputs(built, info)
         built.use_bfloat16 = config.precision == "bfloat16"
         needed = needed_bytes(config.replay_rows, info.frame_shape, info.frame_dtype)
+        if self.device.type == "cpu":
+            needed += Memory.needed_bytes(config.replay_rows, info.num_actions)
         self.report(check_memory(needed, self.device))
         if config.save_replay:
             check_room(folder.path, needed)
@@ -143,8 +145,10 @@ class Trainer:
         self._sat_down = time.monotonic()
         self._last_log = (0, 0.0)  # frames, seconds
         self._steps_before = 0
-        self._saved_at = self._evaluated_at = -1  # steps
+        self._evaluated_at = -1  # steps
+        self._saved_at = (-1, -1)  # steps, and steps of the last evaluation
         self._glanced = 0.0
+        self._evaluating = False  # a signal stopped an evaluation
         self._stop = False
 
     # ------------------------------------------------------------------------------------------------------ the loop
@@ -173,6 +177,7 @@ class Trainer:
         """Plays and learns until the budget is spent or a signal comes; yields each line of metrics."""
         config = self.config
         with threads(None if self.info.network == "paper" else 1):
+            self.end_epoch()  # one that a signal stopped
             while self.frames < config.frames and not self._stop:
                 self.step()
                 if self.crossed(config.log_frames):
@@ -184,7 +189,6 @@ class Trainer:
                 if self.crossed(config.checkpoint_frames):
                     self.save(wait=False)
             if not self._stop:
-                self.learn()  # what the last step made due
                 if self._last_log[0] < self.frames:
                     yield self.log()
                 self.end_epoch(last=True)
@@ -283,6 +287,7 @@ class Trainer:
         from tightrope import fast
 
         self.sped_up = True
+        self.folder.checkpoints.finish()  # nobody else may use the device while it is being captured
         began = time.monotonic()
         if self.device.type == "cuda" and self.network.kind != "custom":
             dtype = torch.float32 if self.config.precision == "float32" else torch.bfloat16
@@ -292,7 +297,7 @@ class Trainer:
             self.speed_up_seconds = time.monotonic() - began
             self.report(f"update compiled and captured in {self.speed_up_seconds:.0f} s")
         elif self.network.kind == "paper" and not fast.compile_optimiser(self.learner):
-            self.report("no C++ compiler found (g++): the optimiser stays as it is, some 15 % slower")
+            self.report("no working C++ compiler (g++): the optimiser stays as it is, and training is some 10 % slower")
 
     def crossed(self, frames: int) -> bool:
         """Whether the newest step passed a multiple of so many frames."""
@@ -346,6 +351,7 @@ class Trainer:
             self.evaluator = Evaluator(self.info.name, how, self.device, self.env)
         seed = seed_for(self.description.seed, EVALUATION, epochs)
         result = self.evaluator.play(self.sides[0].actor.network, seed, lambda: self._stop)
+        self._evaluating = result is None
         if result is None:
             return
         self.epochs, self._evaluated_at = epochs, self.steps
@@ -388,7 +394,7 @@ class Trainer:
 
         Without `wait` it is written while the training goes on.
         """
-        if self._saved_at == self.steps:
+        if self._saved_at == (self.steps, self._evaluated_at):
             self.folder.checkpoints.finish()
             return
         self.agent().save(self.folder.last)
@@ -426,7 +432,7 @@ class Trainer:
         }
         replay = self.replay if self.config.save_replay else None
         if self.folder.checkpoints.save(self.frames, tensors, facts, replay, wait):
-            self._saved_at = self.steps
+            self._saved_at = (self.steps, self._evaluated_at)
         else:
             self.report("checkpoint left out: the one before it is still being written")
 
@@ -476,6 +482,8 @@ class Trainer:
         def part(prefix: str) -> dict[str, torch.Tensor]:
             return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
+        if "side0.random" not in tensors:
+            raise TightropeError(f"the checkpoint of {self.folder.path} is of an earlier version: train anew")
         learner.online.load_state_dict(part("online."))
         learner.target.load_state_dict(part("target."))
         for i in range(len(learner.optimiser.mean)):
@@ -531,7 +539,8 @@ class Trainer:
 
     @contextmanager
     def stopping_on_signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM end the loop after the step in hand; a second one is not waited for."""
+        """Ctrl-C and SIGTERM end the loop after the step in hand. A second one ends it at once, but for a checkpoint
+        that is being written."""
 
         def stop(number: int, frame: Any) -> None:
             if self._stop:
@@ -551,4 +560,4 @@ class Trainer:
 
     @property
     def stopped_early(self) -> bool:
-        return self._stop and self.frames < self.config.frames
+        return self._stop and (self.frames < self.config.frames or self._evaluating)

@@ -7,7 +7,6 @@ the time limit is kept here, because ale-py's hides behind a life lost at the sa
 
 from __future__ import annotations
 
-import os
 import re
 from functools import cache
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
+from tightrope.device import cores
 from tightrope.games.base import ActionLog, Game, GameInfo, GameOptions, Step
 
 FRAMES_PER_STEP = 4
@@ -96,7 +96,7 @@ class AtariGame(Game):
             img_height=210 if colour else SIDE,
             img_width=160 if colour else SIDE,
             frameskip=FRAMES_PER_STEP,
-            num_threads=min(num_envs, max(1, len(os.sched_getaffinity(0)) // self.options.sides)),
+            num_threads=min(num_envs, max(1, cores() // self.options.sides)),
             maxpool=True,
             # ale-py draws 0 .. noop_max - 1.
             noop_max=self.options.noop_max + 1,
@@ -109,6 +109,10 @@ class AtariGame(Game):
             max_num_frames_per_episode=_NEVER,
             autoreset_mode="NextStep",
         )
+
+    def bare(self) -> Any:
+        """ale-py's vector environment by itself, for measurements."""
+        return self._make(self.num_envs)
 
     def _build(self) -> None:
         if self._env is None:

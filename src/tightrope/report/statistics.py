@@ -266,8 +266,10 @@ def curve(runs: list[Run]) -> list[CurvePoint]:
     if not runs:
         return []
     epochs = sorted(set.intersection(*({e.epoch for e in run.evaluations} for run in runs)))
-    raw = [[e.score for e in run.evaluations if e.epoch in set(epochs)] for run in runs]
-    frames = [[e.frames for e in run.evaluations if e.epoch in set(epochs)] for run in runs]
+    # A run's end may be evaluated within an epoch that has been: the later one counts.
+    by_epoch = [{e.epoch: e for e in run.evaluations} for run in runs]
+    raw = [[own[epoch].score for epoch in epochs] for own in by_epoch]
+    frames = [[own[epoch].frames for epoch in epochs] for own in by_epoch]
     smooth = [smoothed(own) for own in raw]
     return [
         CurvePoint(

@@ -11,13 +11,9 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
+from tightrope.device import cores
 from tightrope.study.cell import LOG
 from tightrope.study.plan import Cell
-
-
-def cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def gpus(device: str) -> list[str]:

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tightrope.checkpoint import Checkpoints, write_bytes
+from tightrope.checkpoint import Checkpoints, unfinished, write_bytes
 from tightrope.errors import TightropeError
 from tightrope.study.cell import LOG, STATUS, play
 from tightrope.study.plan import Cell
@@ -148,7 +148,7 @@ class Postman:
 
     def names(self, folder: Path) -> list[str]:
         base = self.path / folder
-        return [str(p.relative_to(base)) for p in base.rglob("*") if p.is_file() and p.suffix != ".tmp"]
+        return [str(p.relative_to(base)) for p in base.rglob("*") if p.is_file() and not unfinished(p)]
 
     def read(self, name: Path) -> bytes:
         return (self.path / name).read_bytes()
@@ -206,7 +206,7 @@ class Parcel:
             path
             for path in sorted(self.folder.rglob("*"))
             if path.is_file()
-            and path.suffix != ".tmp"
+            and not unfinished(path)
             and path.name != STATUS
             and not path.name.startswith(("at-", "frames-"))
         ]
