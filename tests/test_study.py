@@ -33,7 +33,7 @@ from tightrope.study.run import run_study
 SMALL = {"frames": 600, "learn_start_steps": 100, "epoch_frames": 300, "eval_episodes": 2, "log_frames": 100,
          "eval_max_game_frames": 40}  # fmt: skip
 #: Long enough to be killed in the middle, with many checkpoints before that.
-LONG = SMALL | {"frames": 8000, "checkpoint_frames": 250, "epoch_frames": 1000}
+LONG = SMALL | {"frames": 4000, "checkpoint_frames": 250, "epoch_frames": 1000}
 
 
 def write(path: Path, fields: dict[str, Any], arms: str = "", games: str = '["maze-6"]', seeds: str = "[0]") -> Path:
@@ -357,8 +357,11 @@ def test_interrupted_and_killed_studies_go_on(tmp_path: Path, unbroken: dict[int
     cell = out / "cells" / "maze-6" / "tightened" / "seed-0"
     words = [sys.executable, "-m", "tightrope", "study", "run", str(file), "--out", str(out), "--workers", "1"]
 
-    # Ctrl-C: the cell saves its work, the study says how to go on.
-    study = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    # Ctrl-C: the cell saves its work, the study says how to go on. (What a shell started in the background ignores it,
+    # and so do its children.)
+    study = subprocess.Popen(
+        words, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    )
     wait_for(lambda: running_with_a_checkpoint(cell))
     study.send_signal(signal.SIGINT)
     said, _ = study.communicate(timeout=60)
