@@ -2,46 +2,55 @@
 
 `python experiments/scaling.py --device cuda --csv results/scaling.csv --picture docs/scaling.png`
 
-Points are measured one after the other, the default (128 environments, K = 4, a million rows) with each of the three;
-each is written as soon as it is known, and points already in the file are not measured again.
+Each point differs from the default (128 environments, K = 4, a million rows) in one number. All are set up side by
+side, each in a process of its own, because that takes longest (on a GPU: 120 GB of its memory); then they are measured
+one after the other. Points that are in the file already are not measured again.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import multiprocessing
 import tempfile
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import torch
 from where_time_goes import ready
 
 from tightrope.bench import machine, rate
 from tightrope.device import pick_device
 
-COLUMNS = ("game", "axis", "value", "num_envs", "k", "replay_rows", "frames_per_second", "update_ms", "seconds", "gpu",
-           "cpu", "cores", "torch", "commit")  # fmt: skip
-AXES: dict[str, list[int]] = {
-    "k": [4, 0, 1, 2, 8, 16],  # 0: no bounds
-    "replay_rows": [10_000, 100_000, 1_000_000, 4_000_000],
-    "num_envs": [1, 8, 32, 128, 512],
-}
 DEFAULT = {"num_envs": 128, "k": 4, "replay_rows": 1_000_000}
-NAMES = {"k": "K (0: no bounds)", "replay_rows": "rows of replay", "num_envs": "environments"}
+AXES: dict[str, list[int]] = {
+    "num_envs": [1, 8, 32, 128, 512],
+    "k": [0, 1, 2, 4, 8, 16],  # 0: no bounds
+    "replay_rows": [10_000, 100_000, 1_000_000, 4_000_000],
+}
+NAMES = {"num_envs": "environments", "k": "K (0: no bounds)", "replay_rows": "rows of replay"}
+COLUMNS = ("game", *DEFAULT, "frames_per_second", "update_ms", "seconds", "gpu", "cpu", "cores", "torch", "commit")
 
 
-def fields(axis: str, value: int) -> dict[str, Any]:
-    chosen: dict[str, Any] = DEFAULT | {axis: value}
+def points() -> list[dict[str, int]]:
+    """All of the figure, the default once."""
+    away = [DEFAULT | {axis: value} for axis, values in AXES.items() for value in values if value != DEFAULT[axis]]
+    return [DEFAULT, *away]
+
+
+def fields(point: dict[str, int]) -> dict[str, Any]:
+    chosen: dict[str, Any] = dict(point)
     if chosen["k"] == 0:
         chosen |= {"k": 1, "bounds": False}
     # A small ring cannot wait for a late start of learning.
     return chosen | {"learn_start_steps": min(10_000, chosen["replay_rows"] // 2)}
 
 
-def measure(game: str, device: torch.device, axis: str, value: int, seconds: float) -> dict[str, Any]:
+def measure(game: str, device_name: str, point: dict[str, int], seconds: float, pipe: Connection) -> None:
+    """In a process of its own: says when all is set up, measures when told to, and answers with a row."""
+    device = pick_device(device_name)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = ready(game, "paper", device, Path(folder) / "run", fields(axis, value))
+        trainer = ready(game, "paper", device, Path(folder) / "run", fields(point))
 
         def step() -> int:
             before = trainer.frames
@@ -49,16 +58,17 @@ def measure(game: str, device: torch.device, axis: str, value: int, seconds: flo
             return trainer.frames - before
 
         def update() -> int:
+            before = trainer.learner.updates
             trainer.learner.update(trainer.replay)
-            return trainer.learner.at_once
+            return trainer.learner.updates - before
 
+        pipe.send("ready")
+        pipe.recv()
         found = {"frames_per_second": rate(step, seconds), "update_ms": 1000 / rate(update, seconds)}
+        where = machine(device)
+        told = {name: where[name] for name in ("gpu", "cpu", "cores", "torch", "commit")}
+        pipe.send({"game": game, **point, **found, "seconds": seconds, **told})
         trainer.close()
-    where = machine(device)
-    names = ("gpu", "cpu", "cores", "torch", "commit")
-    return {"game": game, "axis": axis, "value": value, **DEFAULT, axis: value, **found, "seconds": seconds} | {
-        name: where[name] for name in names
-    }
 
 
 def draw(rows: list[dict[str, str]], picture: Path) -> None:
@@ -66,7 +76,9 @@ def draw(rows: list[dict[str, str]], picture: Path) -> None:
 
     figure, axes = plt.subplots(1, 3, figsize=(10, 3.2), sharey=True, layout="constrained")
     for place, (axis, name) in zip(axes, NAMES.items(), strict=True):
-        points = sorted((int(r["value"]), float(r["frames_per_second"])) for r in rows if r["axis"] == axis)
+        fixed = {other: str(value) for other, value in DEFAULT.items() if other != axis}
+        shown = [row for row in rows if all(row[other] == value for other, value in fixed.items())]
+        points = sorted((int(row[axis]), float(row["frames_per_second"])) for row in shown)
         place.plot(*zip(*points, strict=True), marker="o", color="#0072b2")
         place.set_xlabel(name)
         place.set_xscale("symlog" if axis == "k" else "log")
@@ -84,21 +96,32 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--csv", type=Path, default=Path("results/scaling.csv"))
-    parser.add_argument("--picture", type=Path, default=Path("docs/scaling.png"))
+    parser.add_argument("--picture", type=Path, help="draw the figure too (needs matplotlib)")
     args = parser.parse_args()
-    device = pick_device(args.device)
     known = list(csv.DictReader(args.csv.open())) if args.csv.exists() else []
-    done = {(row["game"], row["axis"], row["value"]) for row in known}
+    done = {tuple(row[name] for name in ("game", *DEFAULT)) for row in known}
+    missing = [p for p in points() if (args.game, *map(str, p.values())) not in done]
+    context = multiprocessing.get_context("spawn")
+    started = []
+    for point in missing:
+        here, there = context.Pipe()
+        worker = context.Process(target=measure, args=(args.game, args.device, point, args.seconds, there), daemon=True)
+        worker.start()
+        there.close()  # so that a worker that dies is noticed
+        started.append((worker, here))
+    for _, pipe in started:
+        pipe.recv()
     with open(args.csv, "a", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         if not known:
             writer.writeheader()
-        for axis, values in AXES.items():
-            for value in values:
-                if (args.game, axis, str(value)) not in done:
-                    writer.writerow(measure(args.game, device, axis, value, args.seconds))
-                    file.flush()
-    draw(list(csv.DictReader(args.csv.open())), args.picture)
+        for worker, pipe in started:
+            pipe.send("go")
+            writer.writerow(pipe.recv())
+            file.flush()
+            worker.join()
+    if args.picture:
+        draw(list(csv.DictReader(args.csv.open())), args.picture)
 
 
 if __name__ == "__main__":

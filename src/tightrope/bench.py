@@ -148,6 +148,25 @@ class Bench:
         self.bare.step(self.random.integers(0, self.trainer.info.num_actions, count))
         return count * self.trainer.info.frames_per_step
 
+    def save(self) -> dict[str, float]:
+        """A checkpoint with a full replay, written while training goes on: how long it takes, and the longest pause."""
+        trainer, replay = self.trainer, self.trainer.replay
+        # A full replay at once: as if its rows had been written before. Those without a flag are never sampled.
+        replay.head += replay.length
+        replay.clock += replay.length
+        replay.began += replay.length
+        trainer.config = trainer.config.replace(save_replay=True)
+        pauses = []
+        began = before = time.perf_counter()
+        trainer.save(wait=False)
+        while True:
+            trainer.step()
+            now = time.perf_counter()
+            pauses.append(now - before)
+            before = now
+            if not trainer.folder.checkpoints.busy:
+                return {"save_seconds": now - began, "save_pause_seconds": max(pauses)}
+
     def round(self, seconds: float) -> dict[str, float]:
         """Every part once; the emulator alone, in whichever way is fastest here."""
         emulator = max(rate(play, seconds) for play in (self.play_in_turn, self.play_at_once, self.play_bare))
@@ -175,6 +194,7 @@ def bench(
     replay_rows: int = 0,
     seconds: float = 3.0,
     rounds: int = 3,
+    saving: bool = False,
     peers: bool = False,
 ) -> dict[str, Any]:
     """All parts in some rounds: medians, and the smallest and largest of each. `replay_rows` 0: by the device.
@@ -203,6 +223,7 @@ def bench(
         if where.type == "cuda":
             free, total = torch.cuda.mem_get_info(where)
             found["gpu_memory_gb"] = (total - free) / 1e9
+        found |= parts.save() if saving else {}
         parts.trainer.close()
         if peers:
             from tightrope.peers import compare
@@ -239,6 +260,9 @@ def told(found: dict[str, Any]) -> str:
     ]
     if found["gpu_memory_gb"] is not None:
         lines.append(f"  {'memory of the GPU, GB':<46}{found['gpu_memory_gb']:>12.2f}")
+    if "save_seconds" in found:
+        lines.append(f"  {'saving a full replay while training, s':<46}{found['save_seconds']:>12.1f}")
+        lines.append(f"  {'longest pause of training meanwhile, s':<46}{found['save_pause_seconds']:>12.2f}")
     if "peers" in found:
         rates = found["peers"]["steps_per_second"]
         lines.append(f"steps of the agent a second (stable-baselines3 {found['peers']['stable_baselines3']})")

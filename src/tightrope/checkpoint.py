@@ -273,6 +273,11 @@ class Checkpoints:
             self.finish()
         return True
 
+    @property
+    def busy(self) -> bool:
+        """Whether a checkpoint is being written."""
+        return self._saving is not None and self._saving.thread.is_alive()
+
     def finish(self) -> None:
         """Waits for the checkpoint that is being written; raises what went wrong with it."""
         if self._saving is not None:

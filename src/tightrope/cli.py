@@ -131,6 +131,8 @@ class Bench:
     """of each measurement"""
     rounds: int = 3
     """how often every part is measured, in turn; medians are reported"""
+    saving: bool = False
+    """also save a full replay while training: 7 GB for a million rows, to the folder for temporary files"""
     peers: bool = False
     """measure Stable-Baselines3 and a loop in CleanRL's manner too (pip install 'tightrope[peers]')"""
     json: bool = False
@@ -445,7 +447,7 @@ def bench(args: Bench) -> int:
     from tightrope.bench import told
 
     found = measure(
-        args.game, args.device, args.num_envs, args.replay_rows, args.seconds, args.rounds, peers=args.peers
+        args.game, args.device, args.num_envs, args.replay_rows, args.seconds, args.rounds, args.saving, args.peers
     )
     print(json.dumps(found) if args.json else told(found))
     return 0

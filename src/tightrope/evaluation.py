@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import nn
 
 from tightrope.actor import Actor
 from tightrope.config import Config
 from tightrope.errors import TightropeError
 from tightrope.games import EnvMaker, GameOptions, make_game
+from tightrope.network import QNetwork
 from tightrope.scores import normalised
 
 #: Environments at once in an evaluation.
@@ -87,7 +87,7 @@ class Evaluator:
         width = WIDTH if how.steps else min(WIDTH, how.episodes)
         self.game = make_game(game_name, width, 0, how.options, env)
 
-    def play(self, network: nn.Module, seed: int, stop: Callable[[], bool] = lambda: False) -> Evaluation | None:
+    def play(self, network: QNetwork, seed: int, stop: Callable[[], bool] = lambda: False) -> Evaluation | None:
         """One evaluation; None if it was stopped.
 
         Each environment plays its own share of the games, so that short ones are not over-counted. By steps: games are
@@ -132,7 +132,7 @@ class Evaluator:
 
 
 def evaluate(
-    network: nn.Module,
+    network: QNetwork,
     game_name: str,
     how: Protocol,
     seed: int,

@@ -18,6 +18,8 @@ from tightrope.network import QNetwork
 from tightrope.replay import Replay
 
 WARM_UPS = 3
+OPTIONS: dict[str, Any] = {"fullgraph": True, "dynamic": False}
+COMPILED = ("bounds", "pull", "advance")
 
 
 def speed_up(learner: Learner, replay: Replay, dtype: torch.dtype = torch.bfloat16) -> None:
@@ -34,16 +36,13 @@ def speed_up(learner: Learner, replay: Replay, dtype: torch.dtype = torch.bfloat
 
 def compile_parts(learner: Learner, replay: Replay, dtype: torch.dtype = torch.float32, fuse: bool = True) -> None:
     """The pure parts of an update, compiled for the shapes at hand, and the networks in their faster form."""
-    options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
-    for name in ("sample", "bounds", "pull", "advance"):
-        setattr(learner, name, torch.compile(getattr(learner, name), **options))
+    for name in COMPILED:
+        setattr(learner, name, torch.compile(getattr(learner, name), **OPTIONS))
     for name in ("online", "target"):
-        setattr(learner, name, quick(getattr(learner, name), learner.config.batch_size, replay, dtype, fuse, options))
+        setattr(learner, name, quick(getattr(learner, name), learner.config.batch_size, replay, dtype, fuse))
 
 
-def quick(
-    network: QNetwork, batch_size: int, replay: Replay, dtype: torch.dtype, fuse: bool, options: dict[str, Any]
-) -> QNetwork:
+def quick(network: QNetwork, batch_size: int, replay: Replay, dtype: torch.dtype, fuse: bool = True) -> QNetwork:
     """A network over the same weights: the paper's as fused kernels, any other compiled.
 
     Always a new one: the plain network, which may be asked for other numbers of states, stays as it is.
@@ -55,7 +54,7 @@ def quick(
             return fused.FusedNetwork(network, dtype)
     compiled = QNetwork(network.body, network.scale, network.kind)
     compiled.use_bfloat16 = dtype == torch.bfloat16
-    compiled.forward = torch.compile(compiled.forward, **options)  # type: ignore[method-assign]
+    compiled.forward = torch.compile(compiled.forward, **OPTIONS)  # type: ignore[method-assign]
     return compiled
 
 
@@ -67,7 +66,7 @@ def compile_optimiser(learner: Learner) -> bool:
         torch.compile(torch.neg, fullgraph=True)(torch.zeros(8))
     except (TorchDynamoException, RuntimeError, OSError):  # no compiler, or one without its headers
         return False
-    learner.advance = torch.compile(learner.advance, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
+    learner.advance = torch.compile(learner.advance, **OPTIONS)  # type: ignore[method-assign]
     return True
 
 
@@ -107,26 +106,30 @@ class CapturedUpdates:
 
 def speed_up_actor(actor: Actor, network: QNetwork) -> None:
     """The actor's work on the device as two graphs: taking the newest frames in, and choosing."""
+    torch.cuda.synchronize()
     actor.network = network
     kept = [actor.frames, actor.start_values]
     before = [tensor.clone() for tensor in kept]
     random_state = actor.generator.get_state()
-    actor.shift = captured(actor.shift, actor.generator)  # type: ignore[method-assign]
-    actor.choose = captured(actor.choose, actor.generator)  # type: ignore[method-assign]
+    actor.take_in = captured(actor.take_in, actor.generator, actor.stream)  # type: ignore[method-assign]
+    actor.choose = captured(actor.choose, actor.generator, actor.stream)  # type: ignore[method-assign]
     for tensor, value in zip(kept, before, strict=True):
         tensor.copy_(value)
     actor.generator.set_state(random_state)
+    torch.cuda.synchronize()
 
 
 Result = TypeVar("Result")
 
 
-def captured(work: Callable[[], Result], generator: torch.Generator) -> Callable[[], Result]:
-    """Work that reads and writes the same tensors every time, as a graph."""
+def captured(
+    work: Callable[[], Result], generator: torch.Generator, stream: torch.cuda.Stream | None = None
+) -> Callable[[], Result]:
+    """Work that reads and writes the same tensors every time, as a graph; of this stream's priority."""
     graph = torch.cuda.CUDAGraph()
     graph.register_generator_state(generator)
     warm_up(work)
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=stream):
         result = work()
 
     def replay() -> Result:

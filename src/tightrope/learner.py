@@ -114,7 +114,7 @@ class Learner:
             self.group(replay)
             self.updates += self.group_size
         if self.updates // self.config.target_every_updates > before:
-            self.follow()
+            self.target.follow(self.online)
 
     def group(self, replay: Replay) -> None:
         """Updates that share one sampling and one pass of the target network, which does not change between them."""
@@ -128,12 +128,6 @@ class Learner:
         """One gradient step for each part of the group's batch."""
         for part in zip(*(torch.split(column, self.config.batch_size) for column in batch), strict=True):
             self.learn(replay, Batch(*part))
-
-    @torch.no_grad()
-    def follow(self) -> None:
-        """The target network becomes the online one."""
-        torch._foreach_copy_(list(self.target.state_dict().values()), list(self.online.state_dict().values()))
-        self.target.refresh()
 
     @torch.no_grad()
     def prepare(self, replay: Replay, chances: Chances) -> Batch:

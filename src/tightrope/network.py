@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +45,17 @@ class QNetwork(nn.Module):
 
     def refresh(self) -> None:
         """Called after every change of the weights, for forms of a network that keep a copy of them."""
+
+    @torch.no_grad()
+    def follow(self, other: QNetwork) -> None:
+        """Takes over the weights of a network of the same kind."""
+        torch._foreach_copy_(self.tensors, other.tensors)
+        self.refresh()
+
+    @cached_property
+    def tensors(self) -> list[Tensor]:
+        """All that is learned or kept, on the device where the network is by now: looked up once, for speed."""
+        return [*self.parameters(), *self.buffers()]
 
 
 def stacked(frames: Tensor, rows: Tensor) -> Tensor:

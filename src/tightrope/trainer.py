@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import signal
 import time
 from collections import deque
@@ -49,6 +50,7 @@ class Side:
     game: Game
     actor: Actor
     life_steps: np.ndarray  # since each environment's episode began
+    updates: int = 0  # that the weights it acts by have seen
     epoch: int = 0  # in which it last stepped
     sent: np.ndarray | None = None  # actions that are being played
     played: tuple[np.ndarray, Step, np.ndarray] | None = None  # actions, what came of them, and the returns' tails
@@ -123,10 +125,21 @@ class Trainer:
         if self.device.type == "cpu":
             self.learner.memory = Memory(self.replay.length * config.num_envs, info.num_actions)
         self.network = self.learner.online  # the plain network; a faster form of it shares its weights
+        # Each half acts by weights of its own, which follow the learner's: so acting need not wait for the learner. On
+        # a GPU it goes before the learner, whose work queues there.
+        cuda = self.device.type == "cuda"
+        self.acting = torch.cuda.Stream(priority=-2) if self.overlap and cuda else None  # type: ignore[no-untyped-call]
         self.sides = [
             Side(
                 game,
-                Actor(self.network, game.num_envs, info, self.device, seed_for(seed, ACTOR, i)),
+                Actor(
+                    copy.deepcopy(self.network) if self.overlap else self.network,
+                    game.num_envs,
+                    info,
+                    self.device,
+                    seed_for(seed, ACTOR, i),
+                    self.acting,
+                ),
                 np.zeros(game.num_envs, dtype=np.int64),
             )
             for i, game in enumerate(games)
@@ -139,6 +152,7 @@ class Trainer:
         self.games = 0
         self.epochs = 0
         self.recent_scores: deque[float] = deque(maxlen=100)
+        self._behind = np.zeros(2)  # updates that acting lacked, summed over actions; and how many actions
         self.best_score: float | None = None
         self.last_score: float | None = None  # of the last evaluation
         self.seconds_before = 0.0  # of earlier sittings
@@ -198,7 +212,8 @@ class Trainer:
         """One action in every environment, what came of it into the replay, and the updates that are due.
 
         With `overlap` the updates run while the games play, and each half's next actions are sent as soon as its frames
-        are here: then an action is chosen before the updates that the step before it made due, not after them.
+        are here. They are chosen by the weights of one step before: after the updates that the half's last step made
+        due, and not waiting for those that the other half's did.
         """
         self._steps_before = self.steps
         for side in self.sides:
@@ -209,6 +224,7 @@ class Trainer:
             if self.overlap:
                 self.send(side)
                 self.learn()
+                self.follow(side)
         self.store()
         if not self.overlap:
             self.learn()
@@ -217,7 +233,15 @@ class Trainer:
         """The next actions, to be played while we do something else."""
         random_steps = self.config.random_start_steps
         side.sent = side.actor.act(self.epsilon, side.life_steps < random_steps if random_steps else None)
+        if self.overlap:
+            self._behind += (self.learner.updates - side.updates, 1)
         side.game.send(side.sent)
+
+    def follow(self, side: Side) -> None:
+        """The side acts by the learner's weights as they are after the updates started so far."""
+        if side.updates < self.learner.updates:
+            side.actor.follow(self.learner.online)
+            side.updates = self.learner.updates
 
     def receive(self, side: Side) -> None:
         """What came of the actions sent."""
@@ -256,7 +280,11 @@ class Trainer:
         rewards = all_of("rewards")
         if self.config.clip_rewards and self.info.rom is not None:
             rewards = np.clip(rewards, -1, 1)
-        frames = torch.cat([side.actor.newest for side in self.sides])
+        with torch.cuda.stream(self.acting):
+            frames = torch.cat([side.actor.newest for side in self.sides])
+        if self.acting is not None:
+            torch.cuda.current_stream().wait_stream(self.acting)
+            frames.record_stream(torch.cuda.current_stream())
         if self.folder.checkpoints.make_way(self.replay):
             self.report("checkpoint given up: the disk is slower than the games; the one before it stands")
         self.replay.append(
@@ -293,7 +321,10 @@ class Trainer:
             dtype = torch.float32 if self.config.precision == "float32" else torch.bfloat16
             fast.speed_up(self.learner, self.replay, dtype)
             for side in self.sides:
-                fast.speed_up_actor(side.actor, self.learner.online)
+                network = self.learner.online
+                if self.overlap:
+                    network = fast.quick(side.actor.network, self.config.batch_size, self.replay, dtype)
+                fast.speed_up_actor(side.actor, network)
             self.speed_up_seconds = time.monotonic() - began
             self.report(f"update compiled and captured in {self.speed_up_seconds:.0f} s")
         elif self.network.kind == "paper" and not fast.compile_optimiser(self.learner):
@@ -325,16 +356,17 @@ class Trainer:
     def log(self) -> dict[str, Any]:
         """One line of metrics: the progress, and the learner's means since the last one."""
         values = self.progress() | {"start_value": self.start_value()} | self.learner.read_telemetry()
+        behind, actions = self._behind
+        values["updates_behind"] = behind / actions if actions else 0.0
+        self._behind[:] = 0
         self._last_log = (self.frames, self.seconds)
         self.folder.log(values)
         return values
 
     def start_value(self) -> float | None:
         """Mean value of the episodes' first states since the last line of metrics; None if none began."""
-        total, count = torch.stack([side.actor.start_values for side in self.sides]).sum(0).tolist()
-        for side in self.sides:
-            side.actor.start_values.zero_()
-        return total / count if count else None
+        total, count = np.sum([side.actor.take_start_values() for side in self.sides], axis=0)
+        return float(total / count) if count else None
 
     def end_epoch(self, last: bool = False) -> None:
         """Evaluates if an epoch has ended since the last time, and at the run's end. A signal stops it; a resumed run
@@ -350,7 +382,7 @@ class Trainer:
             how = training_protocol(self.config, self.info.name)
             self.evaluator = Evaluator(self.info.name, how, self.device, self.env)
         seed = seed_for(self.description.seed, EVALUATION, epochs)
-        result = self.evaluator.play(self.sides[0].actor.network, seed, lambda: self._stop)
+        result = self.evaluator.play(self.learner.online, seed, lambda: self._stop)
         self._evaluating = result is None
         if result is None:
             return
@@ -398,6 +430,7 @@ class Trainer:
             self.folder.checkpoints.finish()
             return
         self.agent().save(self.folder.last)
+        self._settle()
         learner = self.learner
         tensors = {
             **{f"online.{n}": t for n, t in learner.online.state_dict().items()},
@@ -407,6 +440,7 @@ class Trainer:
             "random.learner": learner.generator.get_state(),
             "telemetry": learner.telemetry,
             "recent_scores": torch.tensor(list(self.recent_scores), dtype=torch.float64),
+            "behind": torch.from_numpy(self._behind),
         }
         if learner.memory is not None:
             # Not needed to go on, but to go on bit for bit: a state's value depends on which were valued beside it.
@@ -436,8 +470,14 @@ class Trainer:
         else:
             self.report("checkpoint left out: the one before it is still being written")
 
+    def _settle(self) -> None:
+        """Until the device has done all that it was told, by acting and by learning."""
+        if self.acting is not None:
+            torch.cuda.synchronize()
+
     def _side_tensors(self, side: Side) -> dict[str, torch.Tensor]:
         actor = side.actor
+        own = {f"network.{n}": t for n, t in actor.network.state_dict().items()} if self.overlap else {}
         # Actions that are being played are sent again; their outcome is not in the games' logs yet.
         sent = np.zeros(0, dtype=np.int64) if side.sent is None else side.sent
         return {
@@ -445,7 +485,9 @@ class Trainer:
             "start_values": actor.start_values,
             "frames": actor.frames,
             "begins": actor.begins,
-            **arrays_to_tensors("", {"life_steps": side.life_steps, "epoch": np.array(side.epoch), "sent": sent}),
+            **own,
+            **arrays_to_tensors("", {"life_steps": side.life_steps, "sent": sent}),
+            **arrays_to_tensors("", {"epoch": np.array(side.epoch), "updates": np.array(side.updates)}),
             **arrays_to_tensors("game.", side.game.save()),
         }
 
@@ -482,7 +524,7 @@ class Trainer:
         def part(prefix: str) -> dict[str, torch.Tensor]:
             return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
-        if "side0.random" not in tensors:
+        if "side0.updates" not in tensors:
             raise TightropeError(f"the checkpoint of {self.folder.path} is of an earlier version: train anew")
         learner.online.load_state_dict(part("online."))
         learner.target.load_state_dict(part("target."))
@@ -495,6 +537,7 @@ class Trainer:
             for name, tensor in part("memory.").items():
                 getattr(learner.memory, name).copy_(tensor)
         self.recent_scores.extend(tensors["recent_scores"].tolist())
+        self._behind[:] = tensors["behind"].numpy()
         for i, side in enumerate(self.sides):
             own, actor = part(f"side{i}."), side.actor
             self._restore_random(f"actor {i}", actor.generator, own["random"], int(facts["steps"]) + i + 1)
@@ -502,7 +545,9 @@ class Trainer:
             actor.frames.copy_(own["frames"])
             actor.begins.copy_(own["begins"])
             side.life_steps = own["life_steps"].numpy().copy()
-            side.epoch = int(own["epoch"])
+            side.epoch, side.updates = int(own["epoch"]), int(own["updates"])
+            if self.overlap:
+                actor.network.load_state_dict(part(f"side{i}.network."))
             side.game.restore(tensors_to_arrays("game.", own))
             if len(own["sent"]):
                 side.sent = own["sent"].numpy().copy()
@@ -516,6 +561,7 @@ class Trainer:
         self._sat_down = time.monotonic()
         self._last_log = (int(facts["last_log_frames"]), self.seconds_before)
         self.folder.cut_back(facts["records"])
+        self._settle()
 
     def _restore_random(self, whose: str, generator: torch.Generator, state: torch.Tensor, fresh: int) -> None:
         if len(state) == len(generator.get_state()):
