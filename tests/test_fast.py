@@ -153,8 +153,8 @@ def test_the_captured_update_equals_the_plain_one(
     """From the same state on the same samples: calls of the graph against the same groups in plain PyTorch.
 
     In float32 the ways travelled differ by rounding. One call only: learning from noise magnifies differences. In plain
-    PyTorch on a CPU weights that differ by 1 part in 10 million are 1 part in 100,000 of the way apart after 20 updates,
-    and 16 % after 60. In bfloat16, with 8 bits, the comparison is rough; that it learns as well is shown by runs.
+    PyTorch on a CPU weights that differ by 1 part in 10 million are 1 part in 100,000 of the way apart after 20
+    updates and 16 % after 60. In bfloat16, with 8 bits, the comparison is rough; that it learns is shown by runs.
     """
     plain, replay = made("cuda", network)
     fast, _ = made("cuda", network)

@@ -76,9 +76,9 @@ class Bench:
         config = preset("paper").replace(eval_every_epochs=0, save_replay=False, **fields)
         said: list[str] = []
         self.device = device
-        self.trainer = Trainer(
-            Description(game, "paper", 0, str(device), config), RunFolder(folder), report=said.append
-        )
+        run = RunFolder(folder)
+        run.clear_records()
+        self.trainer = Trainer(Description(game, "paper", 0, str(device), config), run, report=said.append)
         began = time.perf_counter()
         self.trainer.start()
         self.start_seconds = time.perf_counter() - began
