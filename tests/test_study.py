@@ -289,6 +289,21 @@ def test_workers_are_as_many_as_gpus_or_cores(tmp_path: Path, monkeypatch: pytes
     assert gpus("cuda") == ["4", "7"]
 
 
+def test_workers_share_the_cores() -> None:
+    """No core is left over and none is used twice, unless there are more workers than cores: then each has one."""
+    from tightrope.study.local import share
+
+    for count in range(1, 18):
+        cores = list(range(100, 100 + count))
+        for workers in range(1, 20):
+            shares = [share(cores, slot, workers) for slot in range(workers)]
+            if workers <= count:
+                assert sum(shares, []) == cores
+                assert max(map(len, shares)) - min(map(len, shares)) <= 1
+            else:
+                assert all(len(own) == 1 and own[0] in cores for own in shares)
+
+
 def test_a_ray_cluster_that_is_not_there(tmp_path: Path) -> None:
     file = write(tmp_path / "s.toml", SMALL)
     for address, said in [("127.0.0.1:1", "there is no Ray cluster"), ("ray://head:10001", "with --ray auto")]:

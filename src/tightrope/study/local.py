@@ -28,6 +28,17 @@ def gpus(device: str) -> list[str]:
     return named.split(",") if named else [str(n) for n in range(torch.cuda.device_count())]
 
 
+def share(cores: list[int], slot: int, workers: int) -> list[int]:
+    """The cores of one worker: parts of equal size, or the cores in turn where there are more workers.
+
+    >>> share([0, 1, 2, 3, 4, 5, 6], 1, 3), share([0, 1], 4, 5)
+    ([2, 3], [0])
+    """
+    if workers > len(cores):
+        return [cores[slot % len(cores)]]
+    return cores[slot * len(cores) // workers : (slot + 1) * len(cores) // workers]
+
+
 class LocalPool:
     """So many processes at a time, by default one for each GPU, or for each core where there is none: one cell keeps a
     GPU busy, and the small networks lose by sharing their work between cores."""
@@ -62,7 +73,7 @@ class LocalPool:
         with open(self.path / cell.folder / LOG, "ab") as log:
             # A process group of its own: Ctrl-C is for the study, which then stops its cells in good order. Its
             # standard input ends with the study, and so does the cell; until then it holds the study's folder too.
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "tightrope.study.cell", str(self.path), str(cell.folder)],
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -71,6 +82,11 @@ class LocalPool:
                 start_new_session=True,
                 pass_fds=(self.lock,),
             )
+        if hasattr(os, "sched_setaffinity"):
+            # Emulators' threads of several cells on the same cores would only get into each other's way.
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(process.pid, share(sorted(os.sched_getaffinity(0)), slot, self.workers))
+        return process
 
     def stop(self) -> None:
         """Lets the running cells save their work and waits for them; interrupted again, it does not wait."""
