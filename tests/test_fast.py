@@ -144,29 +144,30 @@ def test_the_compiled_update_equals_the_plain_one() -> None:
 
 @gpu
 @pytest.mark.parametrize(
-    ("network", "dtype", "calls", "tolerance"),
-    [("paper", torch.float32, 1, 0.01), ("small", torch.float32, 1, 0.01), ("paper", torch.bfloat16, 1, 0.25)],
+    ("network", "dtype", "tolerance"),
+    [("paper", torch.float32, 0.01), ("small", torch.float32, 0.01), ("paper", torch.bfloat16, 0.4)],
 )
-def test_the_captured_update_equals_the_plain_one(
-    network: str, dtype: torch.dtype, calls: int, tolerance: float
-) -> None:
-    """From the same state on the same samples: calls of the graph against the same groups in plain PyTorch.
+def test_the_captured_update_equals_the_plain_one(network: str, dtype: torch.dtype, tolerance: float) -> None:
+    """From the same state on the same samples: one call of the graph against the same groups in plain PyTorch.
 
     In float32 the ways travelled differ by rounding. One call only: learning from noise magnifies differences. In plain
     PyTorch on a CPU weights that differ by 1 part in 10 million are 1 part in 100,000 of the way apart after 20
-    updates and 16 % after 60. In bfloat16, with 8 bits, the comparison is rough; that it learns is shown by runs.
+    updates and 16 % after 60; by 1 in 1,000, as bfloat16's do, 22 % after 20. With other samples it is 80 %.
     """
     plain, replay = made("cuda", network)
+    other, _ = made("cuda", network)
     fast, _ = made("cuda", network)
     speed_up(fast, replay, dtype)
     assert isinstance(fast.captured, CapturedUpdates)
     assert fast.at_once == 20, "several groups in one graph"
-    for _ in range(calls):
-        fast.update(replay)
-        for chances in fast.captured.chances:
-            plain.learn_all(replay, plain.prepare(replay, chances))
+    fast.update(replay)
+    for chances in fast.captured.chances:
+        plain.learn_all(replay, plain.prepare(replay, chances))
+        other.group(replay)
     expected = moved(plain, network)
-    assert (moved(fast, network) - expected).norm() < tolerance * expected.norm()
+    apart = (moved(fast, network) - expected).norm() / expected.norm()
+    assert apart < tolerance
+    assert apart < 0.6 * (moved(other, network) - expected).norm() / expected.norm(), "other samples are far away"
     told = plain.read_telemetry()
     for name, value in fast.read_telemetry().items():
         assert value == pytest.approx(told[name], rel=0.05, abs=0.02), name
