@@ -15,8 +15,9 @@ import tightrope
 from tightrope.agent import shipped
 from tightrope.config import preset
 from tightrope.errors import TightropeError
-from tightrope.evaluation import WIDTH, Protocol, evaluate, protocol, training_protocol
+from tightrope.evaluation import WIDTH, Evaluator, Protocol, evaluate, protocol, training_protocol
 from tightrope.games import GameOptions
+from tightrope.network import build_network
 from tightrope.scores import references
 
 
@@ -68,6 +69,17 @@ def test_each_environment_plays_its_own_share(episodes: int) -> None:
     lengths = list(range(1, min(episodes, WIDTH) + 1)) + list(range(1, episodes - WIDTH + 1))
     assert sorted(result.scores) == sorted(map(float, lengths))
     assert sorted(result.game_frames) == sorted(lengths)
+
+
+def test_an_evaluation_does_not_depend_on_those_before_it() -> None:
+    """Games and actor are kept; what they remember is not."""
+    network = build_network("mlp", (4,), 2, 1.0, 3)
+    how = Protocol("run", 0.5, GameOptions(), 3)
+    kept = Evaluator("CartPole-v1", how, torch.device("cpu"))
+    first, _, again = (kept.play(network, seed) for seed in (1, 2, 1))
+    assert first is not None
+    assert first == again == evaluate(network, "CartPole-v1", how, 1, torch.device("cpu"))
+    assert len(set(first.scores)) > 1
 
 
 class LongOrShort(Countdown):

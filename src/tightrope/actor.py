@@ -54,6 +54,13 @@ class Actor:
         if stream is not None:
             stream.wait_stream(torch.cuda.current_stream())  # which makes all these tensors
 
+    def restart(self, seed: int) -> None:
+        """As if new, with this seed; the network stays."""
+        self.generator.manual_seed(seed)
+        for tensor in (self.frames, self.always_random, self._desk.always_random, self.start_values):
+            tensor.zero_()
+        self.begins.fill_(True)
+
     def follow(self, network: QNetwork) -> None:
         """Acts by these weights from the next action on. Needs a network of its own to put them in."""
         self.network.follow(network)

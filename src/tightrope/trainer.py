@@ -317,7 +317,7 @@ class Trainer:
         self.sped_up = True
         self.folder.checkpoints.finish()  # nobody else may use the device while it is being captured
         began = time.monotonic()
-        if self.device.type == "cuda" and self.network.kind != "custom":
+        if self.captures:
             dtype = torch.float32 if self.config.precision == "float32" else torch.bfloat16
             fast.speed_up(self.learner, self.replay, dtype)
             for side in self.sides:
@@ -329,6 +329,18 @@ class Trainer:
             self.report(f"update compiled and captured in {self.speed_up_seconds:.0f} s")
         elif self.network.kind == "paper" and not fast.compile_optimiser(self.learner):
             self.report("no working C++ compiler (g++): the optimiser stays as it is, and training is some 10 % slower")
+
+    def quicken(self, actor: Actor) -> None:
+        """The evaluation's actor, whose network is the learner's in its faster form by then."""
+        if self.captures:
+            from tightrope import fast
+
+            fast.speed_up_actor(actor, actor.network)
+
+    @property
+    def captures(self) -> bool:
+        """Whether updates and acting are captured by now."""
+        return self.sped_up and self.device.type == "cuda" and self.network.kind != "custom"
 
     def crossed(self, frames: int) -> bool:
         """Whether the newest step passed a multiple of so many frames."""
@@ -380,7 +392,7 @@ class Trainer:
         began = time.monotonic()
         if self.evaluator is None:
             how = training_protocol(self.config, self.info.name)
-            self.evaluator = Evaluator(self.info.name, how, self.device, self.env)
+            self.evaluator = Evaluator(self.info.name, how, self.device, self.env, self.quicken)
         seed = seed_for(self.description.seed, EVALUATION, epochs)
         result = self.evaluator.play(self.learner.online, seed, lambda: self._stop)
         self._evaluating = result is None
