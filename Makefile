@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-gpu lint format maze-study bundle clean
+.PHONY: demo test test-gpu lint format docs figures tutorial maze-study bundle clean
 
 demo: $(VENV)/ready
 	$(BIN)/tightrope demo
@@ -24,6 +24,18 @@ lint: $(VENV)/ready
 format: $(VENV)/ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The documentation site into site/, every warning an error and every link checked. No network is needed.
+docs: $(VENV)/ready
+	$(BIN)/python -m sphinx -W --keep-going -q docs site
+	@echo "site/index.html"
+
+# What the pages show of real runs, about a minute each: the figures, and the tutorial's notebook run anew.
+figures: $(VENV)/ready
+	$(BIN)/python docs/_make/figures.py
+
+tutorial: $(VENV)/ready
+	$(BIN)/python docs/_make/notebook.py
 
 # Tightened against plain DQN on the maze over 5 seeds; writes results/maze.csv.
 maze-study: $(VENV)/ready
@@ -49,4 +61,4 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) bundle demo demo-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) bundle demo demo-* build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
