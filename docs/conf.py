@@ -39,6 +39,7 @@ html_logo = html_favicon = "assets/rope.svg"
 html_static_path = ["assets"]
 html_css_files = ["site.css"]
 html_math_renderer = "mathml"
+html_show_search_summary = False  # it would be fetched, which a browser refuses for files
 html_show_copyright = html_show_sphinx = html_show_sourcelink = html_copy_source = False
 pygments_style, pygments_dark_style = "friendly", "github-dark"
 copybutton_exclude = ".linenos, .gp, .go"

@@ -12,6 +12,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import tyro
+
 from tightrope import config as settings
 
 ROOT = Path(__file__).parents[2]
@@ -88,17 +90,23 @@ def _said(kind: Any, name: str) -> str:
 
 
 def _option(field: dataclasses.Field[Any], kind: Any, words: str) -> list[str]:
-    plain = getattr(kind, "__origin__", kind) if hasattr(kind, "__metadata__") else kind
-    named = {int: "N", float: "X", Path: "PATH", Path | None: "PATH"}.get(plain, "WORD")
-    value = _said(kind, "metavar") or named
-    required = repr(field.default).startswith(("<dataclasses", "MISSING", "<tyro"))
-    default = re.sub(r"^\(default: (.*)\)$", r"\1", str(_said(kind, "help_behavior_hint")))
-    if not default and field.default not in ("", None, False) and not required:
-        default = str(field.default)
-    option = f"--{field.name}" + ("" if plain is bool else f" {value}")
-    if "Positional" in str(field.type):
-        option = (_said(kind, "metavar") or field.name).upper()
-    return [f"`{option}`", "needed" if required else default, words]
+    extras = getattr(kind, "__metadata__", ())
+    plain = kind.__origin__ if extras else kind
+    metavar = _said(kind, "metavar")
+    if any("Positional" in repr(extra) for extra in extras):
+        option = metavar or field.name.upper()
+    elif plain is bool:
+        option = f"--{field.name}"
+    else:
+        named = {int: "N", float: "X", Path: "PATH", Path | None: "PATH"}
+        option = f"--{field.name} {metavar or named.get(plain, 'WORD')}"
+    if field.default in (dataclasses.MISSING, tyro.MISSING):
+        default = "needed"
+    elif hint := _said(kind, "help_behavior_hint"):
+        default = hint.removeprefix("(default: ").removesuffix(")")
+    else:
+        default = "" if plain is bool or field.default is None else str(field.default)
+    return [f"`{option}`", default, words]
 
 
 def commands() -> str:

@@ -59,7 +59,7 @@ class Agent:
 
     @property
     def observation_space(self) -> Space[Any]:
-        """One observation of the game, or the last four where the agent sees stacks of frames: what `act` takes."""
+        """One observation of the game, or the last four where the agent sees stacks of frames; what `act` takes."""
         return self.info.observation_space
 
     def _frames(self, observations: Any, batched: bool) -> torch.Tensor:
