@@ -17,7 +17,7 @@ from typing import Any
 from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
+from sphinx.util.logging import getLogger
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "_make"), str(HERE.parent / "src")]
@@ -25,6 +25,8 @@ sys.path[:0] = [str(HERE / "_make"), str(HERE.parent / "src")]
 import links  # noqa: E402
 import parts  # noqa: E402
 from tightrope import __version__ as release  # noqa: E402, F401
+
+log = getLogger(__name__)
 
 project = "Tightrope"
 author = "The Tightrope authors"
@@ -58,7 +60,8 @@ def make_parts(app: Sphinx, page: str, source: list[str]) -> None:
         try:
             return str(getattr(parts, match[1])(*filter(None, [match[2]])))
         except (AttributeError, LookupError, OSError) as problem:
-            raise ExtensionError(f"{page}: {match[0]}: {problem}") from problem
+            log.warning(f"{match[0]}: {problem}", location=page)
+            return ""
 
     source[0] = re.sub(r"^<!-- make: (\w+)(?: (.+))? -->$", made, source[0], flags=re.M)
 
@@ -81,8 +84,8 @@ def name_aliases(app: Sphinx, kind: str, name: str, thing: Any, options: Any, si
 
 
 def check_links(app: Sphinx, exception: Exception | None) -> None:
-    if exception is None and (found := list(links.problems(Path(app.outdir)))):
-        raise ExtensionError("\n".join(["the site is not whole:", *found]))
+    for problem in links.problems(Path(app.outdir)) if exception is None else ():
+        log.warning(problem)
 
 
 def setup(app: Sphinx) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from chromium import Browser, find_chromium
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "_make"))
 has_docs = all(find_spec(name) for name in ("furo", "ipykernel", "latex2mathml", "myst_parser", "nbclient", "sphinx"))
@@ -57,6 +59,24 @@ def test_the_site_builds_strictly_and_says_what_the_program_says(site: Path) -> 
     concepts = (site / "concepts.html").read_text("utf-8")
     assert concepts.count('<figure class="drawing"') == 4  # the figures are part of the page ...
     assert "<mfrac>" in concepts  # ... and so are the formulas: no script draws them
+
+
+@needs_docs
+def test_pages_fit_a_phone_and_figures_follow_the_theme(site: Path, tmp_path: Path) -> None:
+    browser = Browser(find_chromium(), tmp_path)
+    browser.call("Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=True)
+    for page in sorted(site.rglob("*.html")):
+        browser.open(page)
+        assert browser.run("document.documentElement.scrollWidth") <= 390, page.name
+    browser.open(site / "concepts.html")
+    inks = []
+    for theme in ("light", "dark"):
+        browser.run(f"document.body.dataset.theme = '{theme}'")
+        inks.append(browser.run("getComputedStyle(document.querySelector('.figure .title')).fill"))
+    browser.close()
+    assert inks == ["rgb(29, 28, 26)", "rgb(233, 230, 223)"]  # --ink of site.css
+    assert browser.complaints == []
+    assert all(url.startswith(("file:", "data:", "about:")) for url in browser.requests)
 
 
 @needs_docs
