@@ -17,7 +17,7 @@ import pytest
 from chromium import Browser, find_chromium
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "docs" / "_make"))
+MAKE = ROOT / "docs" / "_make"
 has_docs = all(find_spec(name) for name in ("furo", "ipykernel", "latex2mathml", "myst_parser", "nbclient", "sphinx"))
 needs_docs = pytest.mark.skipif(not has_docs, reason="the extra docs is not installed: pip install 'tightrope[docs]'")
 
@@ -97,8 +97,7 @@ def test_pages_fit_a_phone_and_figures_follow_the_theme(site: Path, tmp_path: Pa
     ],
 )
 def test_a_link_that_leads_nowhere_is_named(tmp_path: Path, page: str, said: list[str]) -> None:
-    from links import problems
-
+    problems = runpy.run_path(str(MAKE / "links.py"))["problems"]
     (tmp_path / "a.html").write_text(page)
     (tmp_path / "b.html").write_text('<h2 id="here">Here</h2>')
     (tmp_path / "picture.png").write_bytes(b"")
@@ -107,8 +106,7 @@ def test_a_link_that_leads_nowhere_is_named(tmp_path: Path, page: str, said: lis
 
 @needs_docs
 def test_the_tutorial_runs_and_shows_what_it_says(tmp_path: Path) -> None:
-    from notebook import executed
-
+    executed = runpy.run_path(str(MAKE / "notebook.py"))["executed"]
     printed = [
         "".join(output.get("text", "")) for cell in executed(tmp_path).cells for output in cell.get("outputs", [])
     ]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
+from traitlets.config import Config
 
 PATH = Path(__file__).parents[2] / "examples" / "tutorial.ipynb"
 
@@ -14,7 +15,8 @@ PATH = Path(__file__).parents[2] / "examples" / "tutorial.ipynb"
 def executed(folder: Path) -> nbformat.NotebookNode:
     """The notebook, run in that folder; whatever a cell raises is raised."""
     notebook = nbformat.read(PATH, as_version=4)
-    NotebookClient(notebook, timeout=200, resources={"metadata": {"path": str(folder)}}).execute()
+    by_file = Config(KernelManager={"transport": "ipc"})  # no port is opened
+    NotebookClient(notebook, timeout=200, resources={"metadata": {"path": str(folder)}}, config=by_file).execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # when it ran: would differ each time
     return notebook

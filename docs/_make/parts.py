@@ -53,7 +53,7 @@ def notebook(path: str) -> str:
     for cell in json.loads((ROOT / path).read_text("utf-8"))["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            shown.append(source)
+            shown.append(source.replace("](../docs/", "]("))
             continue
         shown.append(_fenced(source, "python"))
         printed = ""
