@@ -180,12 +180,12 @@ def test_the_rope_in_words() -> None:
     assert scene._rope_line(0, -math.inf, 4, 11) == "●───┤      "
 
 
-def test_red_is_outside(scene: Scene) -> None:
-    other = Scene.__new__(Scene)
-    other.rope = Rope(
-        np.array([1.0, 1.0, 1.0, 1.0]), np.array([0.5, 1.5, -np.inf, 1.0]), np.array([2, np.inf, 0.5, 1.0])
-    )
-    assert [other.violated(time) for time in range(4)] == [False, True, True, False]
+def test_red_is_outside() -> None:
+    scene = Scene.__new__(Scene)
+    scene._span = (0.0, 2.0)  # a twentieth of which is 0.1
+    lower, upper = np.array([0.5, 1.11, -np.inf, 1.09]), np.array([2.0, np.inf, 0.89, 0.91])
+    scene.rope = Rope(np.ones(4), lower, upper)
+    assert [scene.violated(time) for time in range(4)] == [False, True, True, False]
 
 
 def film(path: Path) -> tuple[int, int]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 HEIGHT, PANEL = 480, 480
 #: Steps of the rope that are seen: six seconds of Atari.
 SEEN = 90
+#: Of the range that is shown: Q is called outside its bounds only beyond this.
+SLACK = 0.05
 #: The panel is drawn so much larger and then reduced, which smooths its lines.
 FINE = 2
 MARGIN = 16
@@ -82,10 +84,11 @@ class Scene:
             self._span = low, min(max(high, top), high + (high - low))
 
     def violated(self, time: int) -> bool:
-        """Whether Q lies outside its bounds by more than rounding."""
+        """Whether Q lies outside its bounds, and so far that it is seen: values are noisy, and the highest of five lower
+        bounds lies a little above Q nearly always."""
         assert self.rope is not None
         q, lower, upper = (float(column[time]) for column in self.rope)
-        slack = 1e-4 * max(1.0, abs(q))
+        slack = SLACK * (self._span[1] - self._span[0])
         return q < lower - slack or q > upper + slack
 
     # ---------------------------------------------------------------------------------------------------- as a picture
