@@ -84,7 +84,7 @@ class Scene:
             self._span = low, min(max(high, top), high + (high - low))
 
     def violated(self, time: int) -> bool:
-        """Whether Q lies outside its bounds, and so far that it is seen: values are noisy, and the highest of five lower
+        """Whether Q lies so far outside its bounds that it is seen: values are noisy, and the highest of some lower
         bounds lies a little above Q nearly always."""
         assert self.rope is not None
         q, lower, upper = (float(column[time]) for column in self.rope)
