@@ -160,6 +160,7 @@ def test_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert again["project"] == "mine"
     assert first["name"] == "my-run"
     assert first["resume"] == "allow"
+    assert "dir" not in first, "W&B's own folder holds links, which a run's must not"
     assert first["id"] == again["id"]
     assert first["config"]["game"] == "tightrope/Maze-v0"
     assert first["config"]["frames"] == 600

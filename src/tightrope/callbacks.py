@@ -168,7 +168,6 @@ class WandB:
             "name": start.folder.name,
             "id": note.read_text("utf-8").strip(),
             "resume": "allow",
-            "dir": str(start.folder),
             "config": facts | start.config,
         }
         self._run = self._wandb.init(**options | self._options)
