@@ -14,6 +14,7 @@ import tightrope
 from tightrope.agent import AgentFacts, shipped
 from tightrope.card import card
 from tightrope.config import preset
+from tightrope.errors import TightropeError
 from tightrope.evaluation import Evaluation
 from tightrope.run import RunFolder
 
@@ -77,6 +78,11 @@ def test_a_plain_dqn_is_called_one_and_an_old_agent_says_what_is_not_known() -> 
     assert "by plain DQN" in text
     assert "3.25; protocol and interval were not kept" in row(text, "score")
     assert "interval is a bootstrap" not in text
+    other = card(AgentFacts("atari/pong", "of-tomorrow", 0, 1000, None, "auto", config), "")
+    assert row(other, "preset") == "| preset | `of-tomorrow` |"
+    for damaged in ({}, {"protocol": "paper", "mean": "high"}, {"protocol": ["paper"]}):
+        with pytest.raises(TightropeError):
+            card(AgentFacts("atari/pong", "dqn", 0, 1000, None, "auto", config, damaged), "")
 
 
 def test_the_shipped_agents_have_cards() -> None:

@@ -9,7 +9,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tightrope import __version__
-from tightrope.config import Config, preset
+from tightrope.config import Config, preset, preset_names
+from tightrope.errors import TightropeError
 from tightrope.evaluation import Protocol, protocol, training_protocol
 from tightrope.usage import amount
 
@@ -31,6 +32,8 @@ def how(played: Protocol) -> str:
 
 def _changed(facts: AgentFacts) -> str:
     """The preset, and what was changed of it."""
+    if facts.preset not in preset_names():  # of another version
+        return f"`{facts.preset}`"
     base = preset(facts.preset).to_dict()
     # In the preset's order; that other games than Atari's have no sticky actions is no change.
     own = {name: facts.config[name] for name in base if name in facts.config}
@@ -107,6 +110,13 @@ nothing of what another seed would have learned. A run's *best* agent was chosen
 
 def card(facts: AgentFacts, use: str) -> str:
     """The card of an agent that is used so."""
+    try:
+        return _card(facts, use)
+    except (KeyError, TypeError, ValueError) as problem:  # a file that somebody else has written
+        raise TightropeError(f"the agent's facts are damaged: {type(problem).__name__} {problem}") from None
+
+
+def _card(facts: AgentFacts, use: str) -> str:
     rows = [
         ("game", f"`{facts.game}`"),
         ("preset", _changed(facts)),
