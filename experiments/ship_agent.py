@@ -1,6 +1,7 @@
 """A run's agent for the package: `python experiments/ship_agent.py AGENT.safetensors`, into src/tightrope/agents/.
 
-Its weights are rounded to bfloat16, which halves the file; what it then scores by the paper's protocol goes with it.
+Its weights are rounded to bfloat16, which halves the file; what it then scores by the paper's protocol goes with it and
+onto its model card.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 
 from tightrope import checkpoint
 from tightrope.agent import Agent
+from tightrope.card import card, use_file
 
 FOLDER = Path(__file__).parent.parent / "src" / "tightrope" / "agents"
 
@@ -27,7 +29,9 @@ def main() -> None:
     result = agent.evaluate()
     assert agent.info.rom is not None
     path = FOLDER / f"{agent.info.rom}.safetensors"
-    checkpoint.write(path, rounded, {"agent": asdict(replace(agent.facts, score=result.mean))})
+    facts = replace(agent.facts, score=result.mean, evaluation=result.facts(agent.facts.frames))
+    checkpoint.write(path, rounded, {"agent": asdict(facts)})
+    checkpoint.write_bytes(path.with_suffix(".md"), card(facts, use_file(facts, agent.info.rom)).encode())
     print(
         f"{path}: {result.mean:.2f} ± {result.std:.2f} over {len(result.scores)} games, before {agent.facts.score:.2f}"
     )

@@ -32,6 +32,8 @@ from tightrope.study.run import run_study
 
 SMALL = {"frames": 600, "learn_start_steps": 100, "epoch_frames": 300, "eval_episodes": 2, "log_frames": 100,
          "eval_max_game_frames": 40}  # fmt: skip
+#: What is left of a finished cell's checkpoints.
+AGENTS = ["best.md", "best.safetensors", "last.md", "last.safetensors"]
 #: Long enough to be killed in the middle, with many checkpoints before that.
 LONG = SMALL | {"frames": 4000, "checkpoint_frames": 250, "epoch_frames": 1000}
 
@@ -214,7 +216,7 @@ def test_a_study_is_run_grows_and_is_told(tmp_path: Path, capsys: pytest.Capture
     assert scores(cell) == scores(alone)
     assert metrics(cell) == metrics(alone)
     assert tightrope.load(cell, which="last").facts == tightrope.load(alone, which="last").facts
-    assert sorted(p.name for p in (cell / "checkpoints").iterdir()) == ["best.safetensors", "last.safetensors"]
+    assert sorted(p.name for p in (cell / "checkpoints").iterdir()) == AGENTS
     assert cli("resume", cell) == 2
     assert "has ended" in capsys.readouterr().err
     assert scores(cell) == scores(alone), "and nothing of it was lost"
@@ -422,7 +424,7 @@ def test_ray_fills_every_cell_though_a_worker_is_killed(share: bool, tmp_path: P
     for seed, cell in enumerate(cells):
         assert scores(cell) == scores(unbroken[seed])
         assert metrics(cell) == metrics(unbroken[seed])
-        assert sorted(p.name for p in (cell / "checkpoints").iterdir()) == ["best.safetensors", "last.safetensors"]
+        assert sorted(p.name for p in (cell / "checkpoints").iterdir()) == AGENTS
     assert Status.read(cells[0]).pid not in (0, killed[0]), "another process ended it"
     assert frames_by_sitting(cells[0])[-1][0] > LONG["checkpoint_frames"], "from the checkpoint, not from the start"
     assert not list(out.glob(".ray-*"))

@@ -12,6 +12,7 @@ import torch
 from gymnasium.spaces import Box, Space
 
 from tightrope import checkpoint
+from tightrope.card import card, use_file
 from tightrope.config import Config
 from tightrope.errors import TightropeError
 from tightrope.evaluation import Evaluation, evaluate
@@ -32,6 +33,7 @@ class AgentFacts:
     score: float | None  # of its last evaluation in training
     network: str
     config: dict[str, Any]
+    evaluation: dict[str, Any] | None = None  # Evaluation.facts of the same, and after how many frames
 
 
 def shipped() -> dict[str, Path]:
@@ -129,8 +131,9 @@ class Agent:
         return evaluate(self.network, self.facts.game, plan, seed, self.device, self.env)
 
     def save(self, path: Path) -> None:
-        """One safetensors file with all that `load` needs."""
+        """One safetensors file with all that `load` needs, and a model card beside it."""
         checkpoint.write(path, dict(self.network.state_dict()), {"agent": asdict(self.facts)})
+        checkpoint.write_bytes(path.with_suffix(".md"), card(self.facts, use_file(self.facts, path.name)).encode())
 
     @classmethod
     def load(

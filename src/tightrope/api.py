@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 from tightrope import run
 from tightrope.agent import Agent, shipped
+from tightrope.callbacks import Callbacks, Start
 from tightrope.device import pick_device
 from tightrope.errors import TightropeError
 from tightrope.games import EnvMaker, canonical, config_for, default_preset
@@ -28,6 +30,7 @@ def train(
     device: str = "auto",
     out: str | Path | None = None,
     quiet: bool = False,
+    callbacks: Iterable[Any] = (),
     **fields: Any,
 ) -> Agent:
     """Trains an agent and returns it; the run is kept in the folder `out` (its path is `agent.run`).
@@ -39,6 +42,7 @@ def train(
             torch.nn.Module of your own. Its input is a batch of float states (images from 0 to 1), its output one value
             for each action.
         preset: where the numbers come from; by default the one that suits the game.
+        callbacks: who follows the run: "tensorboard", "wandb", or objects with methods of `callbacks.Callback`.
         fields: any field of the preset, changed: lam=1, frames=1_000_000 ... `tightrope presets NAME` lists them.
 
     >>> import tightrope
@@ -78,8 +82,8 @@ def train(
         network="custom" if network is not None else "auto",
         made_with={"commit": run.commit()} | run.versions(),
     )
-    folder = RunFolder(path)
     progress = Progress(path, config.frames, quiet)
+    folder = RunFolder(path, Callbacks(callbacks, progress.say))
     folder.refuse_if_taken()
     trainer = Trainer(description, folder, env, network, progress.say, progress.glance)
     folder.create(description)
@@ -94,6 +98,7 @@ def resume(
     network: NetworkMaker | None = None,
     device: str | None = None,
     quiet: bool = False,
+    callbacks: Iterable[Any] = (),
 ) -> Agent:
     """Continues a run from its last checkpoint, as if it had never stopped.
 
@@ -118,25 +123,31 @@ def resume(
     if not folder.checkpoints.saved() and folder.ended():
         raise TightropeError(f"{path} has ended and its checkpoint was removed: there is nothing to resume")
     progress = Progress(path, description.config.frames, quiet)
+    folder.callbacks = Callbacks(callbacks, progress.say)
     trainer = Trainer(description, folder, env, network, progress.say, progress.glance)
     trainer.resume()
     return _finish(trainer, path, progress)
 
 
 def _finish(trainer: Trainer, path: Path, progress: Progress) -> Agent:
+    said, callbacks = trainer.description, trainer.folder.callbacks
+    start = Start(path, said.game, said.preset, said.seed, said.device, said.config.to_dict(), trainer.frames)
+    ended: Agent | None = None
     try:
+        callbacks.tell("start", start)
         with progress, trainer.stopping_on_signals():
             for values in trainer.train():
                 progress.show(values, trainer.last_score)
+        ended = trainer.agent()
     finally:
         trainer.close()
+        callbacks.tell("end", ended)
     if trainer.stopped_early:
         progress.say(f"stopped at {trainer.frames:,} frames; everything is saved: tightrope resume {path}")
     else:
         progress.say(closing_line(RunFolder(path)))
-    agent = trainer.agent()
-    agent.run = path
-    return agent
+    ended.run = path
+    return ended
 
 
 def closing_line(folder: RunFolder) -> str:

@@ -4,109 +4,149 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import shutil
 import sys
+import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 from tyro import MISSING
 from tyro.conf import FlagConversionOff, FlagCreatePairsOff, OmitArgPrefixes, Positional
 
 from tightrope import config as settings
-from tightrope.config import Config
+from tightrope import usage
 from tightrope.errors import TightropeError, near
-
-
-def _help(field: dataclasses.Field[Any]) -> str:
-    unit: str = field.metadata["unit"]
-    return str(field.metadata["meaning"]) + (f" [{unit}]" if unit else "")
-
-
-# Config again, with its own words where tyro looks for them.
-Fields = dataclasses.make_dataclass(
-    "Fields",
-    [
-        (f.name, Annotated[settings.TYPES[f.name], tyro.conf.arg(help=_help(f))], dataclasses.field(default=MISSING))
-        for f in dataclasses.fields(Config)
-    ],
-    kw_only=True,
-)
+from tightrope.usage import Device, Fields, Flag, Run, Seed, Which, said
 
 
 @dataclass
 class Train:
-    """Train an agent: tightrope train pong --frames 10M"""
+    """Train an agent.
 
-    game: Positional[str]
+    tightrope train pong                  # the paper's method; wants a GPU
+    tightrope train breakout --preset dqn --frames 2M --seed 1
+    tightrope train minatar/breakout      # minutes on a CPU
+    tightrope train CartPole-v1 --lam 1 --k 8    # any field of the preset
+    tightrope train maze --callbacks tensorboard,wandb
+    tightrope train pong --help           # its preset's numbers
+    """
+
+    game: Annotated[Positional[str], said("GAME")]
     """pong, ALE/MsPacman-v5, minatar/breakout, maze, CartPole-v1 ... (tightrope games)"""
-    fields: OmitArgPrefixes[FlagConversionOff[Fields]]  # type: ignore[valid-type]
-    """any field of the preset; the defaults shown are the preset's, paper where no game is named"""
-    preset: str = ""
-    """where the numbers come from (tightrope presets); by default the one that suits the game"""
-    seed: int = 0
+    fields: Annotated[OmitArgPrefixes[FlagConversionOff[Fields]], tyro.conf.arg(name="")]  # type: ignore[valid-type]
+    preset: Annotated[str, said("NAME", "the one that suits the game")] = ""
+    """where the numbers below come from (tightrope presets)"""
+    seed: Seed = 0
     """of everything that is random"""
-    device: str = "auto"
-    """auto, cpu or cuda"""
-    out: Path | None = None
-    """folder of the run; by default runs/GAME-sSEED"""
-    quiet: bool = False
+    device: Device = "auto"
+    """where PyTorch computes"""
+    out: Annotated[Path | None, said("DIR", "runs/GAME-sSEED")] = None
+    """folder of the run"""
+    callbacks: Annotated[str, said("NAMES", "none")] = ""
+    """who follows the run: tensorboard, wandb, my_module:MyCallback; with commas between them"""
+    quiet: Flag = False
     """say nothing while training"""
 
 
 @dataclass
 class Resume:
-    """Continue a run as if it had never stopped."""
+    """Continue a run as if it had never stopped.
 
-    run: Positional[Path]
+    tightrope resume runs/atari-pong-s0
+    """
+
+    run: Run
     """folder of the run"""
-    device: str = ""
-    """cpu or cuda; by default the one it ran on. On another it goes on, but not bit for bit"""
-    quiet: bool = False
+    device: Annotated[str, said("cpu|cuda", "the one it ran on")] = ""
+    """where PyTorch computes; on another device it goes on, but not bit for bit"""
+    callbacks: Annotated[str, said("NAMES", "none")] = ""
+    """who follows the run: tensorboard, wandb, my_module:MyCallback; with commas between them"""
+    quiet: Flag = False
     """say nothing while training"""
 
 
 @dataclass
 class Evaluate:
-    """Play games with a run's agent and score them."""
+    """Play games with a run's agent and score them.
 
-    run: Positional[Path]
+    tightrope evaluate runs/atari-pong-s0    # 30 games by the paper's protocol
+    tightrope evaluate runs/atari-pong-s0 --protocol sticky --json
+    tightrope evaluate pong               # the agent that comes with the package
+    """
+
+    run: Run
     """folder of a run, an agent's file, or a game whose trained agent comes with the package: pong"""
-    episodes: int = 30
+    episodes: Annotated[int, said("N", "30 games")] = 30
     """games to play"""
-    protocol: str = "paper"
+    protocol: Annotated[str, said("paper|sticky")] = "paper"
     """paper: no-op starts, epsilon 0.05, 18,000 frames. sticky: sticky actions, epsilon 0.001, 108,000 frames"""
-    which: str = "best"
+    which: Which = "best"
     """the run's best agent by evaluation, or its last"""
-    seed: int = 0
+    seed: Seed = 0
     """of the games and the agent's random actions"""
-    device: str = "auto"
-    """auto, cpu or cuda"""
-    json: bool = False
+    device: Device = "auto"
+    """where PyTorch computes"""
+    json: Flag = False
     """print one JSON object"""
 
 
 @dataclass
 class Watch:
-    """Watch a run's agent play one game, in the terminal or as a video."""
+    """Watch a run's agent play, with its values and its value's rope.
 
-    run: Positional[Path]
+    tightrope watch pong                  # in a window, or here in the terminal
+    tightrope watch runs/atari-breakout-s0 --video breakout.mp4 --seed 3
+    tightrope watch pong --video slow.gif --speed 0.25 --seconds 20
+    """
+
+    run: Run
     """folder of a run, an agent's file, or a game whose trained agent comes with the package: pong"""
-    video: Path | None = None
+    video: Annotated[Path | None, said("FILE", "a window, else the terminal, else watch.gif")] = None
     """write the game to this .mp4 or .gif"""
-    seed: int = 0
+    seed: Seed = 0
     """of the game"""
-    which: str = "best"
+    speed: Annotated[float, said("X", "1: as fast as it is played")] = 1.0
+    """0.25 is slow motion, 2 is twice as fast"""
+    seconds: Annotated[float, said("X", "0: the whole game")] = 0.0
+    """show so many seconds of play"""
+    plain: Flag = False
+    """the game's picture alone"""
+    which: Which = "best"
+    """the run's best agent by evaluation, or its last"""
+
+
+@dataclass
+class Export:
+    """Write a run's agent as an ONNX file, checked against PyTorch.
+
+    tightrope export runs/atari-pong-s0 --onnx pong.onnx
+    tightrope export pong --onnx pong.onnx  # pip install 'tightrope[onnx]'
+    """
+
+    run: Run
+    """folder of a run, an agent's file, or a game whose trained agent comes with the package: pong"""
+    onnx: Annotated[Path, said("FILE")] = MISSING
+    """the file to write; its model card goes beside it"""
+    states: Annotated[int, said("N", "256 states")] = 256
+    """how many states of played games both must agree on"""
+    which: Which = "best"
     """the run's best agent by evaluation, or its last"""
 
 
 @dataclass
 class Presets:
-    """List the presets, or every number of one with its meaning, unit and origin."""
+    """List the presets, or every number of one with its meaning, unit and origin.
 
-    name: Positional[str] = ""
+    tightrope presets
+    tightrope presets paper
+    """
+
+    name: Annotated[Positional[str], said("NAME", "list them")] = ""
     """paper, released, dqn ..."""
 
 
@@ -116,101 +156,150 @@ class Games:
 
 
 @dataclass
-class Bench:
-    """Measure emulator, actor, learner and the whole loop on this machine."""
+class Doctor:
+    """Say what this machine has, what it can train, and what to change.
 
-    game: str = "pong"
+    tightrope doctor
+    tightrope doctor --json
+    """
+
+    seconds: Annotated[float, said("X", "10 s; 0: measure nothing")] = 10.0
+    """of measurement in all"""
+    device: Device = "auto"
+    """where PyTorch computes"""
+    json: Flag = False
+    """print one JSON object"""
+
+
+@dataclass
+class Bench:
+    """Measure emulator, actor, learner and the whole loop on this machine.
+
+    tightrope bench --json > bench.json
+    tightrope bench --peers               # Stable-Baselines3 beside it
+    """
+
+    game: Annotated[str, said("GAME")] = "pong"
     """an Atari game"""
-    device: str = "auto"
-    """auto, cpu or cuda"""
-    num_envs: int = 128
+    device: Device = "auto"
+    """where PyTorch computes"""
+    num_envs: Annotated[int, said("N", "128 environments")] = 128
     """environments at once"""
-    replay_rows: int = 0
-    """size of the replay; 0: a million on a GPU, 40,000 on a CPU"""
-    seconds: float = 3.0
+    replay_rows: Annotated[int, said("N", "a million rows on a GPU, 40,000 on a CPU")] = 0
+    """size of the replay"""
+    seconds: Annotated[float, said("X", "3 s")] = 3.0
     """of each measurement"""
-    rounds: int = 3
+    rounds: Annotated[int, said("N")] = 3
     """how often every part is measured, in turn; medians are reported"""
-    saving: bool = False
+    saving: Flag = False
     """also save a full replay while training: 7 GB for a million rows, to the folder for temporary files"""
-    peers: bool = False
+    peers: Flag = False
     """measure Stable-Baselines3 and a loop in CleanRL's manner too (pip install 'tightrope[peers]')"""
-    json: bool = False
+    json: Flag = False
     """print one JSON object"""
 
 
 @dataclass
 class StudyRun:
-    """Run a grid of games, arms and seeds, or what is left of it; without STUDY: list the shipped studies."""
+    """Run a grid of games, arms and seeds, or what is left of it.
 
-    study: Positional[str] = ""
+    tightrope study run                   # lists the shipped ones
+    tightrope study run laptop --workers 2
+    tightrope study run my.toml --out runs/mine
+    tightrope study run table1 --ray auto
+    """
+
+    study: Annotated[Positional[str], said("STUDY", "list the shipped ones")] = ""
     """a TOML file, the name of a shipped study, or the folder of a study to go on with"""
-    out: Path | None = None
-    """folder of the study; by default runs/NAME"""
-    workers: int = 0
-    """processes at once; 0: one for each GPU, or for each core where there is none"""
-    ray: str = ""
+    out: Annotated[Path | None, said("DIR", "runs/NAME")] = None
+    """folder of the study"""
+    workers: Annotated[int, said("N", "one for each GPU, or for each core where there is none")] = 0
+    """processes at once"""
+    ray: Annotated[str, said("ADDRESS", "this machine, without Ray")] = ""
     """run on the Ray cluster at this address instead; local: start one on this machine"""
 
 
 @dataclass
 class StudyStatus:
-    """Say how far a study is."""
+    """Say how far a study is.
 
-    study: Positional[Path]
+    tightrope study status runs/laptop
+    """
+
+    study: Annotated[Positional[Path], said("STUDY")]
     """folder of the study"""
-    json: bool = False
+    json: Flag = False
     """print one JSON object"""
 
 
 @dataclass
 class StudyReport:
-    """Make one web page, tables and figures of a study."""
+    """Make one web page, tables and figures of a study.
 
-    study: Positional[Path]
+    tightrope study report runs/laptop --videos --open
+    """
+
+    study: Annotated[Positional[Path], said("STUDY")]
     """folder of the study"""
-    open: bool = False
+    open: Flag = False
     """open the page in the browser"""
-    videos: bool = False
+    videos: Flag = False
     """film the best agent of each game, some seconds each"""
 
 
 @dataclass
 class StudyRows:
-    """Add the evaluations of a study, or of one run, to a CSV file of results."""
+    """Add the evaluations of a study, or of one run, to a CSV file of results.
 
-    study: Positional[Path]
+    tightrope study rows runs/laptop --out results/laptop.csv
+    """
+
+    study: Annotated[Positional[Path], said("STUDY")]
     """folder of the study or of the run"""
-    out: Path = MISSING
+    out: Annotated[Path, said("FILE")] = MISSING
     """the CSV file; rows that it has already are not added again"""
-    device: str = ""
-    """the machine in words; by default cpu or cuda"""
-    commit: str = ""
+    device: Annotated[str, said("WORDS", "cpu or cuda")] = ""
+    """the machine in words"""
+    commit: Annotated[str, said("HASH", "the runs' own")] = ""
     """of the code, where the runs could not tell"""
 
 
 @dataclass
 class Demo:
-    """Tightened against plain DQN on the maze and on MinAtar Breakout, minutes on a CPU."""
+    """Tightened against plain DQN on two small games, minutes on a CPU.
 
-    out: Path = Path("demo")
+    tightrope demo
+    """
+
+    out: Annotated[Path, said("DIR")] = Path("demo")
     """folder of the runs and the picture"""
 
 
-COMMANDS: dict[str, Any] = {
-    "train": Train,
-    "resume": Resume,
-    "evaluate": Evaluate,
-    "watch": Watch,
-    "presets": Presets,
-    "games": Games,
-    "bench": Bench,
-    "demo": Demo,
-    "study run": StudyRun,
-    "study status": StudyStatus,
-    "study report": StudyReport,
-    "study rows": StudyRows,
+@dataclass
+class Completion:
+    """Print the script with which the Tab key completes commands, options and files.
+
+    eval "$(tightrope completion bash)"   # in ~/.bashrc: every shell
+    eval "$(tightrope completion zsh)"    # in ~/.zshrc, after compinit
+    """
+
+    shell: Annotated[Positional[Literal["bash", "zsh"]], said("bash|zsh")]
+    """the shell"""
+
+
+#: By what they are for.
+FAMILIES: dict[str, dict[str, Any]] = {
+    "one agent": {"train": Train, "resume": Resume, "evaluate": Evaluate, "watch": Watch, "export": Export},
+    "many runs": {
+        "study run": StudyRun,
+        "study status": StudyStatus,
+        "study report": StudyReport,
+        "study rows": StudyRows,
+    },
+    "what there is": {"games": Games, "presets": Presets},
+    "this machine": {"doctor": Doctor, "demo": Demo, "bench": Bench, "completion": Completion},
 }
+COMMANDS: dict[str, Any] = {name: command for family in FAMILIES.values() for name, command in family.items()}
 
 
 def main(words: list[str] | None = None) -> None:
@@ -228,21 +317,30 @@ def main(words: list[str] | None = None) -> None:
     raise SystemExit(status)
 
 
-def overview() -> str:
-    lines = ["tightrope: deep Q-learning by optimality tightening", "", "commands (each has --help):"]
-    lines += [f"  {name:<13} {command.__doc__.splitlines()[0]}" for name, command in COMMANDS.items()]
-    lines += [
-        "",
-        "examples:",
-        "  tightrope train pong                               # the paper's method, 10M frames; wants a GPU",
-        "  tightrope train breakout --preset dqn --frames 2M --seed 1",
-        "  tightrope train minatar/breakout                   # minutes on a CPU",
-        "  tightrope train CartPole-v1 --lam 1 --k 8",
-        "  tightrope evaluate runs/atari-pong-s0 --protocol sticky --json",
-        "  tightrope watch runs/atari-pong-s0 --video pong.mp4",
-        "  tightrope study run laptop                         # many runs: tightened and plain DQN on MinAtar's games",
-    ]
+def overview(families: Iterable[str] = FAMILIES) -> str:
+    """What `tightrope --help` says, as wide as the terminal."""
+    lines: list[str] = []
+    for family in families:
+        lines += ["", family]
+        lines += [entry(name, usage.first_line(command)) for name, command in FAMILIES[family].items()]
     return "\n".join(lines)
+
+
+def entry(name: str, text: str) -> str:
+    width = min(100, shutil.get_terminal_size().columns)
+    return textwrap.fill(text, width, initial_indent=f"  {name:<14}", subsequent_indent=" " * 16)
+
+
+EXAMPLES = """
+examples
+  tightrope demo                      # the method at work, minutes on a CPU
+  tightrope doctor                    # what this machine can train
+  tightrope train minatar/breakout    # minutes on a CPU
+  tightrope train pong                # 10M frames; wants a GPU
+  tightrope watch pong                # a trained agent comes with it
+  tightrope study run laptop          # many runs, then one web page
+
+Every command has --help with examples of its own."""
 
 
 def run(words: list[str]) -> int:
@@ -252,13 +350,13 @@ def run(words: list[str]) -> int:
         print(__version__)
         return 0
     if not words or words[0] in ("-h", "--help"):
-        print(overview())
+        print("tightrope: deep Q-learning by optimality tightening\n" + overview() + "\n" + EXAMPLES)
         return 0
     name, rest = words[0], words[1:]
     if name == "study":
         name, rest = " ".join(words[:2]), words[2:]
         if name in ("study", "study -h", "study --help"):
-            print("\n".join(line for line in overview().splitlines() if line.startswith("  study")))
+            print(overview(["many runs"]).strip())
             return 0
     if name not in COMMANDS:
         raise TightropeError(f"unknown command {name!r}{near(name, COMMANDS) or '; tightrope --help lists them'}")
@@ -269,18 +367,25 @@ def run(words: list[str]) -> int:
     if not asked_for_help:
         rest, typed = checked(name, rest)
     if command is Train:  # tyro shows the fields in --help; those that were typed are read already
-        default = Train(game=MISSING, fields=Fields(**settings.preset(preset_for_help(rest)).to_dict()))
-    parsed = tyro.cli(command, args=rest, prog=f"tightrope {name}", default=default, config=(FlagCreatePairsOff,))
+        default = Train(game=MISSING, fields=usage.fields_of(settings.preset(preset_for_help(rest))))
+    parsed = tyro.cli(
+        command,
+        args=["--help"] if asked_for_help else rest,
+        prog=f"tightrope {name}",
+        description=usage.description(command),
+        default=default,
+        config=(FlagCreatePairsOff,),
+    )
     return handler(parsed, **typed)
 
 
 def preset_for_help(words: list[str]) -> str:
     """Whose numbers `train --help` shows: the preset named, or the one that suits the game named, or paper."""
-    from tightrope.games import canonical, default_preset
-
     if "--preset" in words[:-1]:
         return words[words.index("--preset") + 1]
     if {"-h", "--help"} & set(words) and not words[0].startswith("-"):
+        from tightrope.games import canonical, default_preset
+
         return default_preset(canonical(words[0]))
     return "paper"
 
@@ -320,20 +425,36 @@ def checked(command: str, words: list[str]) -> tuple[list[str], dict[str, Any]]:
         if name in fields:
             typed[name] = settings.coerce(name, value)
             continue
-        if "int" in str(kinds[name]) and not value.removeprefix("-").isdigit():
-            raise TightropeError(f"{name} = {value!r}: must be a whole number")
+        check_value(name, value, kinds[name])
         result += ["--" + name, value]
     # The first field of a command is its one positional word, if it has any.
     first = next(iter(dataclasses.fields(COMMANDS[command])), None)
-    takes = first is not None and "Positional" in str(first.type)
+    extras = get_type_hints(COMMANDS[command], include_extras=True)
+    takes = first is not None and "Positional" in str(extras[first.name])
     if first is not None and first.default is dataclasses.MISSING and not positional:
         raise TightropeError(f"tightrope {command} needs {first.name.upper()}; see tightrope {command} --help")
     for field in dataclasses.fields(COMMANDS[command]):
         if field.default is MISSING and f"--{field.name}" not in result:
             raise TightropeError(f"tightrope {command} needs --{field.name}; see tightrope {command} --help")
+    if first is not None and positional and takes:
+        check_value(first.name, positional[0], kinds[first.name])
     if len(positional) > takes:
         raise TightropeError(f"tightrope {command} takes no {positional[takes]!r}; see tightrope {command} --help")
     return result, typed
+
+
+def check_value(name: str, value: str, kind: Any) -> None:
+    """Refuses what an option of a command does not take."""
+    must = ""
+    if kind is int and not re.fullmatch(r"-?[0-9]+", value):
+        must = "a whole number"
+    elif kind is float and not re.fullmatch(r"-?[0-9]*\.?[0-9]+(e-?[0-9]+)?", value):
+        must = "a number"
+    elif get_origin(kind) is Literal and value not in get_args(kind):
+        *others, last = get_args(kind)
+        must = f"{', '.join(others)} or {last}"
+    if must:
+        raise TightropeError(f"{name} = {value!r}: must be {must}")
 
 
 # ---------------------------------------------------------------------------------------------------------- commands
@@ -349,6 +470,7 @@ def train(args: Train, **fields: Any) -> int:
         device=args.device,
         out=args.out,
         quiet=args.quiet,
+        callbacks=[args.callbacks],
         **fields,
     )
     return 0
@@ -357,7 +479,7 @@ def train(args: Train, **fields: Any) -> int:
 def resume(args: Resume) -> int:
     from tightrope import api
 
-    api.resume(args.run, device=args.device or None, quiet=args.quiet)
+    api.resume(args.run, device=args.device or None, quiet=args.quiet, callbacks=[args.callbacks])
     return 0
 
 
@@ -399,7 +521,16 @@ def watch(args: Watch) -> int:
     from tightrope import api
     from tightrope.watch import watch as show
 
-    print(show(api.load(args.run, which=args.which, device="cpu"), args.seed, args.video))
+    agent = api.load(args.run, which=args.which, device="cpu")
+    print(show(agent, args.seed, args.video, speed=args.speed, seconds=args.seconds, plain=args.plain))
+    return 0
+
+
+def export(args: Export) -> int:
+    from tightrope import api
+    from tightrope.export import export_onnx
+
+    print(export_onnx(api.load(args.run, which=args.which, device="cpu"), args.onnx, args.states))
     return 0
 
 
@@ -440,6 +571,14 @@ def games(args: Games) -> int:
     print("The paper's maze, the number being its shortest path:\n  maze  maze-40")
     print("Any Gymnasium environment with discrete actions:\n  CartPole-v1  FrozenLake-v1  my_module:MyEnv-v0 ...")
     return 0
+
+
+def doctor(args: Doctor) -> int:
+    from tightrope.doctor import examine, told
+
+    found = examine(args.device, args.seconds)
+    print(json.dumps(found) if args.json else told(found))
+    return 1 if found["amiss"] else 0
 
 
 def bench(args: Bench) -> int:
@@ -511,17 +650,25 @@ def study_rows(args: StudyRows) -> int:
     return 0
 
 
+def completion(args: Completion) -> int:
+    print(usage.completion(args.shell, COMMANDS))
+    return 0
+
+
 HANDLERS: dict[str, Callable[..., int]] = {
     "train": train,
     "resume": resume,
     "evaluate": evaluate,
     "watch": watch,
+    "export": export,
     "presets": presets,
     "games": games,
+    "doctor": doctor,
     "bench": bench,
     "demo": demo,
     "study run": study_run,
     "study status": study_status,
     "study report": study_report,
     "study rows": study_rows,
+    "completion": completion,
 }

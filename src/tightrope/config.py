@@ -167,9 +167,36 @@ ADDED_LATER = {"precision": "auto"}
 
 TYPES = get_type_hints(Config)
 
+#: The first field of each group, for those who list them.
+GROUPS = {
+    "frames": "budget",
+    "num_envs": "game",
+    "epsilon_start": "exploration",
+    "replay_rows": "replay",
+    "bounds": "bounds",
+    "network": "learning",
+    "fast": "speed",
+    "eval_episodes": "evaluation",
+    "log_frames": "records",
+}
+
 
 def field_names() -> list[str]:
     return [f.name for f in dataclasses.fields(Config)]
+
+
+def groups() -> dict[str, list[str]]:
+    """The fields of each group.
+
+    >>> groups()["budget"]
+    ['frames', 'epoch_frames', 'eval_every_epochs']
+    """
+    found: dict[str, list[str]] = {}
+    for name in field_names():
+        if name in GROUPS:
+            found[GROUPS[name]] = []
+        found[next(reversed(found))].append(name)
+    return found
 
 
 def describe(name: str) -> dict[str, Any]:

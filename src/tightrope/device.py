@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import torch
+from typing import TYPE_CHECKING
 
 from tightrope.errors import TightropeError
+
+if TYPE_CHECKING:  # loaded by those who compute: it takes seconds
+    import torch
 
 
 def cores() -> int:
@@ -19,6 +21,8 @@ def cores() -> int:
 @contextmanager
 def threads(number: int | None) -> Iterator[None]:
     """PyTorch on so many CPU threads: small networks only lose by sharing their work."""
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(number or before)
     try:
@@ -28,6 +32,8 @@ def threads(number: int | None) -> Iterator[None]:
 
 
 def pick_device(name: str) -> torch.device:
+    import torch
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cuda" and not torch.cuda.is_available():

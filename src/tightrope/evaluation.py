@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -77,6 +78,32 @@ class Evaluation:
     @property
     def std(self) -> float:
         return float(np.std(self.scores))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """In which the mean lies with 95 %, were as many games played again: a bootstrap's percentiles, reproducible.
+
+        >>> Evaluation((3.0, 3.0), (1, 1), "paper", None).interval
+        (3.0, 3.0)
+        """
+        random = np.random.default_rng(0)
+        means = random.choice(self.scores, (10_000, len(self.scores))).mean(1)
+        low, high = np.percentile(means, (2.5, 97.5))
+        return float(low), float(high)
+
+    def facts(self, frames: int) -> dict[str, Any]:
+        """What is kept of it with an agent that had trained for so many frames."""
+        low, high = self.interval
+        return {
+            "frames": frames,
+            "protocol": self.protocol,
+            "games": len(self.scores),
+            "mean": self.mean,
+            "std": self.std,
+            "low": low,
+            "high": high,
+            "normalised_pct": self.normalised_pct,
+        }
 
 
 class Evaluator:

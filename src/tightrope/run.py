@@ -1,21 +1,20 @@
-"""A run is a folder: config.toml, metrics.jsonl, evaluations.csv, TensorBoard events, checkpoints/."""
+"""A run is a folder: config.toml, metrics.jsonl, evaluations.csv, checkpoints/."""
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import json
 import os
 import platform
 import subprocess
-import time
 import tomllib
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from tightrope.callbacks import Callbacks
 from tightrope.checkpoint import Checkpoints, disk_error, read, write_bytes
 from tightrope.config import Config, describe
 from tightrope.errors import TightropeError
@@ -152,14 +151,14 @@ def new_run_path(game: str, seed: int, root: Path = Path("runs")) -> Path:
 class RunFolder:
     """Where a run keeps its records. Lines are appended; a resume cuts them back to its checkpoint."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, callbacks: Callbacks | None = None) -> None:
         self.path = path
         self.checkpoints = Checkpoints(path / "checkpoints")
         self.best = path / "checkpoints" / "best.safetensors"
         self.last = path / "checkpoints" / "last.safetensors"
         self._metrics = path / "metrics.jsonl"
         self._evaluations = path / "evaluations.csv"
-        self._events: IO[bytes] | None = None
+        self.callbacks = callbacks or Callbacks()
 
     def refuse_if_taken(self) -> None:
         if (self.path / "config.toml").exists():
@@ -185,40 +184,15 @@ class RunFolder:
             raise disk_error(path, problem, len(text)) from None
 
     def log(self, values: dict[str, Any]) -> None:
-        """One line of metrics, and the same to TensorBoard."""
+        """One line of metrics, for the callbacks too."""
         self._append(self._metrics, json.dumps(values) + "\n")
-        self._scalars(values["frames"], {name: value for name, value in values.items() if name != "frames"})
+        self.callbacks.tell("metrics", values)
 
     def log_evaluation(self, row: dict[str, Any]) -> None:
         text = io.StringIO()
         csv.DictWriter(text, EVALUATION_COLUMNS, lineterminator="\n").writerow(row)
         self._append(self._evaluations, text.getvalue())
-        self._scalars(row["frames"], {"evaluation/score": row["score"]})
-
-    def _scalars(self, frames: int, values: dict[str, Any]) -> None:
-        """To TensorBoard, where it is installed. Written here and now: its own writer does so in a thread, which dies
-        alone when the disk is full."""
-        try:
-            from tensorboard.compat.proto.event_pb2 import Event
-            from tensorboard.compat.proto.summary_pb2 import Summary
-            from tensorboard.summary.writer.record_writer import RecordWriter
-        except ImportError:
-            return
-        numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
-        summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in numbers.items()])
-        try:
-            if self._events is None:
-                folder = self.path / "tensorboard"
-                folder.mkdir(exist_ok=True)
-                self._events = open(folder / f"events.out.tfevents.{time.time_ns()}", "wb")  # noqa: SIM115
-                RecordWriter(self._events).write(
-                    Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString()
-                )
-            event = Event(wall_time=time.time(), step=frames, summary=summary)
-            RecordWriter(self._events).write(event.SerializeToString())
-            self._events.flush()
-        except OSError as problem:
-            raise disk_error(self.path / "tensorboard", problem) from None
+        self.callbacks.tell("evaluation", row)
 
     def lengths(self) -> dict[str, int]:
         """How long the records are, for a checkpoint to remember; they are on the disk before it is."""
@@ -258,9 +232,3 @@ class RunFolder:
     def evaluations(self) -> list[dict[str, str]]:
         with open(self._evaluations, encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
-
-    def close(self) -> None:
-        if self._events is not None:
-            with contextlib.suppress(OSError):  # the disk is full: whoever wrote last has said so
-                self._events.close()
-        self._events = None

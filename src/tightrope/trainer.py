@@ -7,7 +7,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,6 +155,7 @@ class Trainer:
         self._behind = np.zeros(2)  # updates that acting lacked, summed over actions; and how many actions
         self.best_score: float | None = None
         self.last_score: float | None = None  # of the last evaluation
+        self.last_evaluation: dict[str, Any] | None = None  # what an agent keeps of it
         self.seconds_before = 0.0  # of earlier sittings
         self._sat_down = time.monotonic()
         self._last_log = (0, 0.0)  # frames, seconds
@@ -190,7 +191,7 @@ class Trainer:
     def train(self) -> Iterator[dict[str, Any]]:
         """Plays and learns until the budget is spent or a signal comes; yields each line of metrics."""
         config = self.config
-        with threads(None if self.info.network == "paper" else 1):
+        with self.threads():
             self.end_epoch()  # one that a signal stopped
             while self.frames < config.frames and not self._stop:
                 self.step()
@@ -207,6 +208,10 @@ class Trainer:
                     yield self.log()
                 self.end_epoch(last=True)
             self.save()
+
+    def threads(self) -> AbstractContextManager[None]:
+        """As many for PyTorch as the network can use."""
+        return threads(None if self.info.network == "paper" else 1)
 
     def step(self) -> None:
         """One action in every environment, what came of it into the replay, and the updates that are due.
@@ -399,7 +404,7 @@ class Trainer:
         if result is None:
             return
         self.epochs, self._evaluated_at = epochs, self.steps
-        self.last_score = result.mean
+        self.last_score, self.last_evaluation = result.mean, result.facts(self.frames)
         self.folder.log_evaluation(
             {
                 "frames": self.frames,
@@ -428,6 +433,7 @@ class Trainer:
             score=self.last_score,
             network=self.description.network,
             config=self.config.to_dict(),
+            evaluation=self.last_evaluation,
         )
         return Agent(self.network, self.info, facts, self.device, self.env)
 
@@ -472,6 +478,7 @@ class Trainer:
             "evaluated_at": self._evaluated_at,
             "best_score": self.best_score,
             "last_score": self.last_score,
+            "last_evaluation": self.last_evaluation,
             "seconds": self.seconds,
             "last_log_frames": self._last_log[0],
             "records": self.folder.lengths(),
@@ -569,6 +576,7 @@ class Trainer:
         learner.updates = int(facts["updates"])
         self.games, self.epochs, self._evaluated_at = facts["games"], facts["epochs"], facts["evaluated_at"]
         self.best_score, self.last_score = facts["best_score"], facts["last_score"]
+        self.last_evaluation = facts.get("last_evaluation")
         self.seconds_before = float(facts["seconds"])
         self._sat_down = time.monotonic()
         self._last_log = (int(facts["last_log_frames"]), self.seconds_before)
@@ -589,7 +597,6 @@ class Trainer:
             self._close()
 
     def _close(self) -> None:
-        self.folder.close()
         for side in self.sides:
             side.game.close()
         if self.evaluator is not None:

@@ -51,6 +51,15 @@ def find_rom(name: str) -> str | None:
     return by_key.get(key)
 
 
+def _spelt(action: str) -> str:
+    """ale-py's name of an action, for people.
+
+    >>> _spelt("UPRIGHTFIRE"), _spelt("NOOP")
+    ('up right fire', 'noop')
+    """
+    return " ".join(re.findall("UP|DOWN|LEFT|RIGHT|FIRE|NOOP", action)).lower()
+
+
 class AtariGame(Game):
     def __init__(self, rom: str, num_envs: int, seed: int, options: GameOptions) -> None:
         self.rom = rom
@@ -60,9 +69,10 @@ class AtariGame(Game):
         self._env: Any = None
         self._painter: Any = None
         self._painted: np.ndarray | None = None
+        actions = tuple(_spelt(action.name) for action in self._make(1).ale.get_action_set())
         self.info = GameInfo(
             name=f"atari/{rom}",
-            num_actions=int(self._make(1).single_action_space.n),
+            num_actions=len(actions),
             frame_shape=(1, SIDE, SIDE),
             frame_dtype=np.dtype(np.uint8),
             stack=4,
@@ -71,6 +81,7 @@ class AtariGame(Game):
             network="paper",
             observation_space=Box(0, 255, (4, SIDE, SIDE), np.uint8),
             rom=rom,
+            actions=actions,
         )
         self.seed(seed)
 

@@ -29,6 +29,11 @@ class GameInfo:
     network: str  # the body that suits it
     observation_space: Space[Any]  # what a person hands to Agent.act
     rom: str | None = None  # Atari: the row of the reference table
+    actions: tuple[str, ...] = ()  # what they are called, where the game says so
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        return self.actions or tuple(f"action {number}" for number in range(self.num_actions))
 
     @property
     def state_shape(self) -> tuple[int, ...]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
 from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.spaces.utils import flatdim, flatten
 
@@ -74,6 +73,8 @@ class Observations:
         image = np.moveaxis(image, 2, 0) if self._channels_last else image
         if self.kind == "small":
             return np.ascontiguousarray(image, dtype=self.dtype)
+        import torch  # only here, and late: naming a game must not take the seconds that PyTorch needs
+
         grey = (image.astype(np.float32).mean(0) - self._low) * (255.0 / self._span)
         small = torch.nn.functional.interpolate(torch.from_numpy(grey)[None, None], (SIDE, SIDE), mode="area")
         return small[0].round().clamp(0, 255).to(torch.uint8).numpy()
@@ -112,6 +113,7 @@ class GymGame(Game):
             frames_per_step=1,
             network=seen.kind,
             observation_space=seen.given_space,
+            actions=tuple(getattr(self._envs[0].unwrapped, "get_action_meanings", tuple)()),
         )
         self.seed(seed)
 

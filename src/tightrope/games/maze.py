@@ -89,6 +89,9 @@ class MazeEnv(gymnasium.Env[np.int64, np.int64]):
         self.cell = (0, 0)
         self._steps = 0
 
+    def get_action_meanings(self) -> list[str]:
+        return ["up", "right", "down", "left"]
+
     def _observe(self) -> np.int64:
         return np.int64(self.cell[0] * self.side + self.cell[1])
 

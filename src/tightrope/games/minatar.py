@@ -40,6 +40,10 @@ class MinAtarEnv(gymnasium.Env[np.ndarray, np.int64]):
         self.action_space = Discrete(len(self._actions))
         self.observation_space = Box(0, 1, tuple(self._game.state_shape()), bool)
 
+    def get_action_meanings(self) -> list[str]:
+        names = ("none", "left", "up", "right", "down", "fire")  # in MinAtar's own order: n, l, u, r, d, f
+        return [names[action] for action in self._actions]
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from tightrope.report.words import number
 from tightrope.run import RunFolder
 
 SECONDS = 20
+HEIGHT = 420  # pixels
 MOST_BYTES = 700_000
 
 
@@ -48,7 +48,9 @@ def _filmed(run: Run, path: Path) -> bytes:
     import torch
 
     from tightrope.agent import Agent
-    from tightrope.watch import PICTURES_PER_SECOND, enlarged, pictures, write_video
+    from tightrope.watch.play import STEPS_PER_SECOND, pictures
+    from tightrope.watch.scene import fitted
+    from tightrope.watch.screens import write_video
 
     assert run.folder is not None
     weights = RunFolder(run.folder).best
@@ -57,11 +59,11 @@ def _filmed(run: Run, path: Path) -> bytes:
     agent = Agent.load(weights, torch.device("cpu"))
 
     def frames(count: int) -> Iterator[np.ndarray]:
-        return (enlarged(picture) for picture, _ in islice(pictures(agent, seed=0), count))
+        return (fitted(picture, HEIGHT) for picture in pictures(agent, 0, count))
 
-    count = SECONDS * PICTURES_PER_SECOND
-    write_video(path, frames(count))
+    count = SECONDS * STEPS_PER_SECOND
+    write_video(path, frames(count), STEPS_PER_SECOND)
     while path.stat().st_size > MOST_BYTES and count > 1:
         count //= 2
-        write_video(path, frames(count))
+        write_video(path, frames(count), STEPS_PER_SECOND)
     return path.read_bytes()
