@@ -40,7 +40,7 @@ def maze(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_is_a_folder_that_can_be_repeated(maze: Path) -> None:
     assert {p.name for p in maze.iterdir()} == {
-        "config.toml", "metrics.jsonl", "evaluations.csv", "tensorboard", "checkpoints"
+        ".lock", "config.toml", "metrics.jsonl", "evaluations.csv", "tensorboard", "checkpoints"
     }  # fmt: skip
     description = Description.from_toml(maze / "config.toml")
     assert description.config == preset("maze").replace(

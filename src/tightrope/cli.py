@@ -54,6 +54,8 @@ class Train:
     """folder of the run; by default runs/GAME-sSEED"""
     quiet: bool = False
     """say nothing while training"""
+    json: bool = False
+    """say it as JSON objects on standard output, one a line"""
 
 
 @dataclass
@@ -66,6 +68,10 @@ class Resume:
     """cpu or cuda; by default the one it ran on. On another it goes on, but not bit for bit"""
     quiet: bool = False
     """say nothing while training"""
+    json: bool = False
+    """say it as JSON objects on standard output, one a line"""
+    trust: bool = False
+    """let a game called module:Id import its module, which executes it"""
 
 
 @dataclass
@@ -86,6 +92,8 @@ class Evaluate:
     """auto, cpu or cuda"""
     json: bool = False
     """print one JSON object"""
+    trust: bool = False
+    """let a game called module:Id import its module, which executes it"""
 
 
 @dataclass
@@ -100,6 +108,8 @@ class Watch:
     """of the game"""
     which: str = "best"
     """the run's best agent by evaluation, or its last"""
+    trust: bool = False
+    """let a game called module:Id import its module, which executes it"""
 
 
 @dataclass
@@ -349,6 +359,7 @@ def train(args: Train, **fields: Any) -> int:
         device=args.device,
         out=args.out,
         quiet=args.quiet,
+        json=args.json,
         **fields,
     )
     return 0
@@ -357,7 +368,7 @@ def train(args: Train, **fields: Any) -> int:
 def resume(args: Resume) -> int:
     from tightrope import api
 
-    api.resume(args.run, device=args.device or None, quiet=args.quiet)
+    api.resume(args.run, device=args.device or None, quiet=args.quiet, json=args.json, trust=args.trust)
     return 0
 
 
@@ -366,7 +377,7 @@ def evaluate(args: Evaluate) -> int:
     from tightrope.run import commit
 
     began = time.monotonic()
-    agent = api.load(args.run, which=args.which, device=args.device)
+    agent = api.load(args.run, which=args.which, device=args.device, trust=args.trust)
     result = agent.evaluate(args.episodes, args.protocol, args.seed)
     facts = {
         "game": agent.facts.game,
@@ -399,7 +410,8 @@ def watch(args: Watch) -> int:
     from tightrope import api
     from tightrope.watch import watch as show
 
-    print(show(api.load(args.run, which=args.which, device="cpu"), args.seed, args.video))
+    agent = api.load(args.run, which=args.which, device="cpu", trust=args.trust)
+    print(show(agent, args.seed, args.video))
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import hashlib
 import io
 import json
 import os
@@ -16,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
-from tightrope.checkpoint import Checkpoints, disk_error, read, write_bytes
+from tightrope.checkpoint import Checkpoints, disk_error, read, read_text, write_bytes
 from tightrope.config import Config, describe
 from tightrope.errors import TightropeError
 
@@ -114,7 +115,7 @@ class Description:
     @classmethod
     def from_toml(cls, path: Path) -> Description:
         try:
-            values = tomllib.loads(path.read_text("utf-8"))
+            values = tomllib.loads(read_text(path))
             return cls(
                 game=str(values["game"]),
                 preset=str(values["preset"]),
@@ -128,7 +129,7 @@ class Description:
             raise TightropeError(f"{path.parent} is not a run: it has no config.toml") from None
         except OSError as problem:
             raise TightropeError(f"cannot read {path}: {problem.strerror}") from None
-        except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as problem:
             raise TightropeError(f"{path} is damaged: {type(problem).__name__} {problem}") from None
 
 
@@ -166,6 +167,15 @@ class RunFolder:
             raise TightropeError(
                 f"{self.path} holds a run already: tightrope resume {self.path} continues it; or choose another --out"
             )
+
+    def refuse_links(self) -> None:
+        """A run that came from elsewhere could lead its writing to any file of this machine."""
+        for path in sorted(self.path.rglob("*")):
+            if path.is_symlink():
+                raise TightropeError(
+                    f"{path} is a link: a run keeps its files in its own folder; copy the file here, or make the whole "
+                    "folder a link"
+                )
 
     def create(self, description: Description) -> None:
         self.refuse_if_taken()
@@ -220,26 +230,40 @@ class RunFolder:
         except OSError as problem:
             raise disk_error(self.path / "tensorboard", problem) from None
 
-    def lengths(self) -> dict[str, int]:
-        """How long the records are, for a checkpoint to remember; they are on the disk before it is."""
+    def lengths(self) -> dict[str, tuple[int, str]]:
+        """The records' lengths and checksums, for a checkpoint to remember; they are on the disk before it is."""
         found = {}
         for path in (self._metrics, self._evaluations):
             try:
                 with open(path, "rb") as file:
                     os.fsync(file.fileno())
-                    found[path.name] = os.fstat(file.fileno()).st_size
+                    length = os.fstat(file.fileno()).st_size
+                    found[path.name] = (length, hashlib.sha256(file.read(length)).hexdigest())
             except OSError as problem:
                 raise disk_error(path, problem) from None
         return found
 
-    def cut_back(self, lengths: dict[str, int]) -> None:
+    def cut_back(self, lengths: dict[str, tuple[int, str]]) -> None:
         """Forgets the lines written after a checkpoint: the resumed run writes them again."""
         for path in (self._metrics, self._evaluations):
-            length = lengths[path.name]
-            if not path.exists() or path.stat().st_size < length:
-                raise TightropeError(f"{path} is shorter than its checkpoint says: lines were lost")
+            length, digest = lengths[path.name]
             try:
-                os.truncate(path, length)
+                with open(path, "rb") as file:
+                    # Read as far as the file goes, whatever length is told.
+                    told = file.read(min(length, os.fstat(file.fileno()).st_size))
+            except OSError as problem:
+                raise TightropeError(f"cannot read {path}: {problem.strerror or problem}") from None
+            if len(told) < length:
+                raise TightropeError(
+                    f"{path} is shorter than its checkpoint says: lines were lost; put a copy of it back"
+                )
+            if hashlib.sha256(told).hexdigest() != digest:
+                raise TightropeError(
+                    f"{path} is damaged: it is not what it was at its checkpoint; put a copy of it back"
+                )
+        for path in (self._metrics, self._evaluations):
+            try:
+                os.truncate(path, lengths[path.name][0])
             except OSError as problem:
                 raise disk_error(path, problem) from None
 
@@ -248,16 +272,35 @@ class RunFolder:
         if not self.last.exists():
             return False
         config = Description.from_toml(self.path / "config.toml").config
-        frames = read(self.last)[1]["agent"]["frames"]
-        evaluated = [int(row["frames"]) for row in self.evaluations()]
+        try:
+            frames = int(read(self.last)[1]["agent"]["frames"])
+            evaluated = [int(row["frames"]) for row in self.evaluations()]
+        except (KeyError, TypeError, ValueError) as problem:
+            raise TightropeError(f"{self.path} is damaged: {type(problem).__name__} {problem}") from None
         return frames >= config.frames and (not config.eval_every_epochs or frames in evaluated)
 
     def metrics(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._metrics.read_text("utf-8").splitlines()]
+        try:
+            return [json.loads(line) for line in self._metrics.read_text("utf-8").splitlines()]
+        except OSError as problem:
+            raise TightropeError(f"cannot read {self._metrics}: {problem.strerror or problem}") from None
+        except (ValueError, RecursionError) as problem:
+            raise TightropeError(f"{self._metrics} is damaged: {problem}") from None
 
     def evaluations(self) -> list[dict[str, str]]:
-        with open(self._evaluations, encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
+        try:
+            with open(self._evaluations, encoding="utf-8", newline="") as file:
+                rows = list(csv.DictReader(file))
+        except OSError as problem:
+            raise TightropeError(f"cannot read {self._evaluations}: {problem.strerror or problem}") from None
+        except (ValueError, csv.Error) as problem:
+            raise TightropeError(f"{self._evaluations} is damaged: {problem}") from None
+        for row in rows:
+            try:
+                int(row["frames"]), float(row["score"])
+            except (KeyError, TypeError, ValueError):
+                raise TightropeError(f"{self._evaluations} is damaged: {list(row.values())}") from None
+        return rows
 
     def close(self) -> None:
         if self._events is not None:

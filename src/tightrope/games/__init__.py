@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -23,6 +25,7 @@ __all__ = [
     "config_for",
     "default_preset",
     "make_game",
+    "refuse_unknown_module",
 ]
 
 MAZE_ID = "tightrope/Maze-v0"
@@ -60,6 +63,16 @@ def canonical(name: str) -> str:
         return known[name.lower()]
     hint = near(name, known)
     raise TightropeError(f"unknown game {name!r}{hint or '; tightrope games lists them'}")
+
+
+def refuse_unknown_module(name: str, file: Path, trust: bool) -> None:
+    """A game that a file calls module:Id would be imported, that is, executed: only where the user says so."""
+    module = name.partition(":")[0]
+    if ":" in name and module not in sys.modules and not trust:
+        raise TightropeError(
+            f"{file} asks for the Python module {module!r}: if you trust it, say --trust; in Python trust=True, or "
+            "import it first"
+        )
 
 
 def default_preset(name: str) -> str:

@@ -20,6 +20,7 @@ from tightrope.errors import TightropeError
 from tightrope.study.plan import Cell, read
 
 LOG, STATUS = "log.txt", "status.json"
+PATIENCE = 60.0  # seconds for an earlier attempt to end
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,11 @@ def play(cell: Cell, folder: Path) -> None:
 def train(cell: Cell, folder: Path) -> bool:
     """Begins the run in the folder or goes on with it; whether it has come to its end."""
     from tightrope import api
+    from tightrope.lock import held
     from tightrope.run import RunFolder
 
+    with held(folder, wait=PATIENCE):
+        pass  # an attempt before this one, whose node was given up, has ended too
     run = RunFolder(folder)
     begun = (folder / "config.toml").exists()
     if begun and run.checkpoints.saved() and not cell.config.save_replay and not run.ended():
@@ -75,7 +79,7 @@ def train(cell: Cell, folder: Path) -> bool:
     if not begun:
         api.train(cell.game, preset=cell.arm.preset, seed=cell.seed, device=cell.device, out=folder, **cell.arm.fields)
     elif not run.ended():
-        api.resume(folder)
+        api.resume(folder, trust=True)  # the study says the same game, and who runs it has written that
     if not run.ended():
         return False
     run.checkpoints.remove()  # up to 7 GB of replay that nothing will read again
