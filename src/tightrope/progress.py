@@ -53,6 +53,13 @@ def line(values: dict[str, Any], total_frames: int, evaluated: float | None) -> 
     return " · ".join(parts)
 
 
+class Lines(Console):
+    """A console that does not end the process when the reader of its pipe has left, as rich's own does."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # the error in hand: `Progress` falls silent
+
+
 class Progress:
     """Where a run's lines go: to a terminal, where the newest replaces the one before; to a file or a pipe, with the
     time before each; or, with `json`, to standard output as objects.
@@ -62,7 +69,7 @@ class Progress:
 
     def __init__(self, path: Path, total_frames: int, quiet: bool, json: bool = False) -> None:
         self.path, self.total_frames, self.quiet, self.json = path, total_frames, quiet, json
-        self._console = Console(file=sys.stderr, highlight=False)
+        self._console = Lines(file=sys.stderr, highlight=False)
         self._live: Live | None = None
         self._known: dict[str, Any] = {}  # the last full line of metrics
         self._evaluated: float | None = None
