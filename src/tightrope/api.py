@@ -10,6 +10,7 @@ import torch
 
 from tightrope import run
 from tightrope.agent import Agent, shipped
+from tightrope.config import learning
 from tightrope.device import pick_device
 from tightrope.errors import TightropeError
 from tightrope.games import EnvMaker, canonical, config_for, default_preset, refuse_unknown_module
@@ -209,5 +210,11 @@ def load(
     elif not path.exists():
         path = _shipped(str(path))
     agent = Agent.load(path, pick_device(device), env, network, trust)
+    if run_path is not None:
+        own, facts = Description.from_toml(run_path / "config.toml"), agent.facts
+        if (facts.game, facts.seed, learning(facts.config)) != (own.game, own.seed, learning(own.config.to_dict())):
+            raise TightropeError(
+                f"{path} belongs to another run: {facts.game}, preset {facts.preset}, seed {facts.seed}"
+            )
     agent.run, agent.which = run_path, which if run_path is not None else None
     return agent

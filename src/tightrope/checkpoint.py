@@ -14,7 +14,6 @@ import math
 import os
 import re
 import shutil
-import stat
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from torch import Tensor
 
 from tightrope.device import free_memory
 from tightrope.errors import TightropeError, sized
+from tightrope.files import check_readable
 from tightrope.replay import Replay
 
 FORMAT = 1
@@ -164,21 +164,6 @@ def read(path: Path, digest: str | None = None) -> tuple[dict[str, Tensor], dict
     if not isinstance(facts, dict):
         raise TightropeError(f"{path} was not written by tightrope")
     return tensors, facts
-
-
-def read_text(path: Path, at_most: int = 1_000_000) -> str:
-    """A file of settings: a plain file of a size that settings have."""
-    check_readable(path, at_most)
-    return path.read_text("utf-8")
-
-
-def check_readable(path: Path, at_most: float) -> None:
-    """Refuses what would block for ever or fill the memory: pipes, devices, absurd sizes."""
-    facts = path.stat()
-    if not stat.S_ISREG(facts.st_mode):
-        raise TightropeError(f"{path} is not a file")
-    if facts.st_size > at_most:
-        raise TightropeError(f"{path} is too large to be read: {sized(facts.st_size)} of at most {sized(at_most)}")
 
 
 # ------------------------------------------------------------------------------------------------------- checkpoints

@@ -123,6 +123,8 @@ class Config:
                 f"replay_rows = {self.replay_rows}: must be at least {least} for num_envs = {self.num_envs} and "
                 f"k = {self.k}"
             )
+        if self.batch_size > self.replay_rows:
+            raise TightropeError(f"batch_size = {self.batch_size}: must not exceed replay_rows = {self.replay_rows}")
         if self.learn_start_steps > self.replay_rows:
             raise TightropeError(
                 f"learn_start_steps = {self.learn_start_steps}: must not exceed replay_rows = {self.replay_rows}"
@@ -176,6 +178,12 @@ ADDED_LATER: dict[str, Any] = {
 }
 #: Fields that change nothing of what is learned: a run may go on with others.
 HOUSEKEEPING = ("step_timeout_seconds", "keep_checkpoints", "keep_every_frames")
+
+
+def learning(values: dict[str, Any]) -> dict[str, Any]:
+    """Of stored fields those that say what is learned: what two files of one run have in common."""
+    return {name: value for name, value in (ADDED_LATER | values).items() if name not in HOUSEKEEPING}
+
 
 TYPES = get_type_hints(Config)
 

@@ -11,15 +11,15 @@ import os
 import platform
 import subprocess
 import time
-import tomllib
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
-from tightrope.checkpoint import Checkpoints, disk_error, read, read_text, write_bytes
+from tightrope.checkpoint import Checkpoints, disk_error, read, write_bytes
 from tightrope.config import Config, describe
 from tightrope.errors import TightropeError
+from tightrope.files import parse_toml, read_text
 
 EVALUATION_COLUMNS = (
     "frames", "epoch", "score", "std", "best_game", "games", "normalised_pct", "protocol",
@@ -115,7 +115,11 @@ class Description:
     @classmethod
     def from_toml(cls, path: Path) -> Description:
         try:
-            values = tomllib.loads(read_text(path))
+            values = parse_toml(read_text(path))
+            if int(values["seed"]) < 0:
+                raise ValueError(f"seed = {values['seed']}")
+            if values["network"] not in ("auto", "custom"):
+                raise ValueError(f"network = {values['network']!r}")
             return cls(
                 game=str(values["game"]),
                 preset=str(values["preset"]),
@@ -129,7 +133,7 @@ class Description:
             raise TightropeError(f"{path.parent} is not a run: it has no config.toml") from None
         except OSError as problem:
             raise TightropeError(f"cannot read {path}: {problem.strerror}") from None
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as problem:
+        except (KeyError, TypeError, ValueError, AttributeError) as problem:
             raise TightropeError(f"{path} is damaged: {type(problem).__name__} {problem}") from None
 
 
@@ -169,8 +173,10 @@ class RunFolder:
             )
 
     def refuse_links(self) -> None:
-        """A run that came from elsewhere could lead its writing to any file of this machine."""
+        """A run that came from elsewhere could lead its writing to any file of this machine, or to where it blocks."""
         for path in sorted(self.path.rglob("*")):
+            if not path.is_symlink() and not path.is_file() and not path.is_dir():
+                raise TightropeError(f"{path} is not a file: remove it")
             if path.is_symlink():
                 raise TightropeError(
                     f"{path} is a link: a run keeps its files in its own folder; copy the file here, or make the whole "

@@ -18,7 +18,7 @@ import torch
 from tightrope.actor import Actor
 from tightrope.agent import Agent, AgentFacts
 from tightrope.checkpoint import arrays_to_tensors, check_room, put, tensors_to_arrays
-from tightrope.config import ADDED_LATER, HOUSEKEEPING, Config
+from tightrope.config import Config, learning
 from tightrope.device import pick_device, threads
 from tightrope.errors import GameError, TightropeError
 from tightrope.evaluation import ENDLESS, Evaluator, training_protocol
@@ -565,7 +565,7 @@ class Trainer:
                 raise TightropeError(f"{newest} belongs to another run: {facts['game']}, seed {facts['seed']}")
             if facts.get("preset", self.description.preset) != self.description.preset:
                 raise TightropeError(f"{newest} belongs to a run of preset {facts['preset']}")
-            if ADDED_LATER | facts["config"] | self.housekeeping() != self.config.to_dict():
+            if learning(facts["config"]) != learning(self.config.to_dict()):
                 raise TightropeError(
                     f"{newest} belongs to a run with other numbers than {self.folder.path}/config.toml"
                 )
@@ -590,10 +590,6 @@ class Trainer:
                 f"{problem}. The checkpoint before it is {saved[-2].name}: remove {newest.name} to resume from there"
             ) from None
 
-    def housekeeping(self) -> dict[str, Any]:
-        """The fields that may be others than when the run began."""
-        return {name: getattr(self.config, name) for name in HOUSEKEEPING}
-
     def _restore(self, tensors: dict[str, torch.Tensor], facts: dict[str, Any]) -> None:
         learner = self.learner
 
@@ -602,6 +598,7 @@ class Trainer:
 
         if "side0.updates" not in tensors:
             raise TightropeError(f"the checkpoint of {self.folder.path} is of an earlier version: train anew")
+        self._check_counts(facts)
         learner.online.load_state_dict(part("online."))
         learner.target.load_state_dict(part("target."))
         for i in range(len(learner.optimiser.mean)):
@@ -641,6 +638,20 @@ class Trainer:
         self._last_log = (int(facts["last_log_frames"]), self.seconds_before)
         self.folder.cut_back(facts["records"])
         self._settle()
+
+    def _check_counts(self, facts: dict[str, Any]) -> None:
+        """Refuses counts that no run of this budget comes to."""
+        most = self.config.frames // self.info.frames_per_step + 2 * self.config.num_envs
+        limits = {"steps": 0, "games": 0, "epochs": 0, "updates": 0, "last_log_frames": 0, "evaluated_at": -1}
+        counts = {name: facts[name] for name in limits} | {"started_at": facts["started_at"] or 0}
+        for name, count in counts.items():
+            if type(count) is not int or not limits.get(name, 0) <= count <= most * self.info.frames_per_step:
+                raise ValueError(f"{name} = {count!r}")
+        for score in (facts["best_score"], facts["last_score"]):
+            if score is not None and not math.isfinite(score):
+                raise ValueError(f"a score of {score!r}")
+        if facts["steps"] * self.info.frames_per_step != facts["frames"] or not 0 <= float(facts["seconds"]) < 1e12:
+            raise ValueError(f"frames = {facts['frames']!r}, seconds = {facts['seconds']!r}")
 
     def _restore_random(self, whose: str, generator: torch.Generator, state: torch.Tensor, fresh: int) -> None:
         if len(state) == len(generator.get_state()):

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tightrope.errors import TightropeError
+from tightrope.files import read_text
 from tightrope.study.plan import Cell, read
 
 LOG, STATUS = "log.txt", "status.json"
@@ -35,10 +36,13 @@ class Status:
     @classmethod
     def read(cls, folder: Path) -> Status:
         try:
-            return cls(**json.loads((folder / STATUS).read_text("utf-8")))
+            found = cls(**json.loads(read_text(folder / STATUS)))
+            if (type(found.state), type(found.error), type(found.pid)) != (str, str, int):
+                raise ValueError(f"{found} is no status")
+            return replace(found, seconds=float(found.seconds))
         except FileNotFoundError:
             return cls()
-        except (OSError, ValueError, TypeError) as problem:
+        except (OSError, ValueError, TypeError, RecursionError) as problem:
             raise TightropeError(f"cannot read {folder / STATUS}: {problem}") from None
 
     def write(self, folder: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tightrope.errors import TightropeError
+from tightrope.files import check_readable, parse_toml, read_text
 from tightrope.lock import is_held
 from tightrope.study.cell import LOG, Status
 from tightrope.study.plan import Cell, Study, is_study, read
@@ -34,7 +35,7 @@ def refuse_if_changed(cell: Cell, path: Path) -> None:
     if not file.exists():
         return
     try:
-        began = tomllib.loads(file.read_text("utf-8"))
+        began = parse_toml(read_text(file))
         had: dict[str, Any] = {"preset": began["preset"]} | began["config"]
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise TightropeError(f"{file} is damaged: {problem}") from None
@@ -107,10 +108,11 @@ def survey(path: Path, study: Study | None = None) -> Survey:
 def last_line(path: Path) -> dict[str, Any]:
     """The newest whole line of metrics; {} where there is none."""
     try:
+        check_readable(path, math.inf)
         with open(path, "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 16_384))
             whole = file.read().rpartition(b"\n")[0]
         line: dict[str, Any] = json.loads(whole.rpartition(b"\n")[2])
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError, TightropeError):
         return {}
-    return line
+    return line if isinstance(line, dict) else {}
