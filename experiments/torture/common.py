@@ -27,7 +27,7 @@ from tightrope.config import learning
 from tightrope.errors import TightropeError
 from tightrope.run import RunFolder, commit
 
-RESULTS = Path(__file__).parents[2] / "results" / "torture"
+RESULTS = Path(os.environ.get("TORTURE_RESULTS", Path(__file__).parents[2] / "results" / "torture"))
 TIMED = ("seconds", "frames_per_second")
 
 #: A run of a second or so, with several checkpoints, lines and evaluations.

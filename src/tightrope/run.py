@@ -133,7 +133,7 @@ class Description:
             raise TightropeError(f"{path.parent} is not a run: it has no config.toml") from None
         except OSError as problem:
             raise TightropeError(f"cannot read {path}: {problem.strerror}") from None
-        except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
             raise TightropeError(f"{path} is damaged: {type(problem).__name__} {problem}") from None
 
 

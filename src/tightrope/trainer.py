@@ -236,14 +236,12 @@ class Trainer:
         due, and not waiting for those that the other half's did.
         """
         # Resumed where the game of one half broke this step off, the other half has played it already.
-        played = [side for side in self.sides if side.played is not None]
-        self._steps_before = self.steps - sum(int(side.played[1].transition.sum()) for side in played if side.played)
+        played = [side.played[1] for side in self.sides if side.played is not None]
+        self._steps_before = self.steps - sum(int(step.transition.sum()) for step in played)
         for side in self.sides:
             if side.sent is None:
                 self.send(side)
-        for side in self.sides:
-            if side in played:
-                continue
+        for side in [side for side in self.sides if side.played is None]:
             self.receive(side)
             if self.overlap:
                 self.send(side)
