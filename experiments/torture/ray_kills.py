@@ -27,7 +27,7 @@ from tightrope.run import RunFolder
 from tightrope.study import survey
 from tightrope.study.cell import Status
 
-FIELDS: dict[str, Any] = {"frames": 6000, "learn_start_steps": 100, "epoch_frames": 1000, "eval_episodes": 2,
+FIELDS: dict[str, Any] = {"frames": 4000, "learn_start_steps": 100, "epoch_frames": 1000, "eval_episodes": 2,
                           "eval_max_game_frames": 40, "log_frames": 100, "checkpoint_frames": 250}  # fmt: skip
 
 
@@ -84,7 +84,7 @@ class Torture:
 
     def run(self, count: int) -> int:
         """Kills until so many are dead or the study is done; how many."""
-        kills, until = 0, time.monotonic() + 900
+        kills, until = 0, time.monotonic() + 1800
         self.drive()
         while time.monotonic() < until:
             assert self.driver is not None
