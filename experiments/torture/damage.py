@@ -21,6 +21,9 @@ from common import Tally, agent, arguments, in_child, outcome, same, train
 import tightrope
 from tightrope.errors import TightropeError
 
+#: Many trials: shorter than the others.
+TINY: dict[str, Any] = {"frames": 160, "epoch_frames": 40, "checkpoint_frames": 20, "eval_max_game_frames": 15}
+
 Damage = Callable[[Path, random.Random, list[Path]], None]
 
 
@@ -117,7 +120,7 @@ KINDS: list[Damage] = [
 
 def paused(game: str, folder: Path, **fields: Any) -> tuple[Path, dict[str, Any]]:
     """A run that was stopped half-way, and what it comes to if it goes on."""
-    train(game, folder, keep_checkpoints=100, **fields)
+    train(game, folder, keep_checkpoints=100, **TINY, **fields)
     expected = outcome(folder)
     saved = sorted(folder.glob("checkpoints/at-*"))
     for path in saved[len(saved) // 2 :]:
@@ -159,10 +162,10 @@ def base(folder: Path) -> tuple[list[tuple[Path, dict[str, Any]]], list[Path]]:
     games = [("maze", {}), ("CartPole-v1", {"num_envs": 3, "overlap": True})]
     runs = [paused(game, folder / f"run-{n}", **fields) for n, (game, fields) in enumerate(games)]
     others = [folder / name for name in ("seed", "game", "numbers", "shape")]
-    train("maze", others[0], seed=7)
-    train("Acrobot-v1", others[1], num_envs=3, overlap=True)
-    train("maze", others[2], lam=1)
-    train("maze-6", others[3])
+    train("maze", others[0], seed=7, **TINY)
+    train("Acrobot-v1", others[1], num_envs=3, overlap=True, **TINY)
+    train("maze", others[2], lam=1, **TINY)
+    train("maze-6", others[3], **TINY)
     for run, expected in runs:
         # Should the two have changed places, each is read as what it is.
         expected["agents"] = [agent(run, which)["weights"] for which in ("best", "last")]

@@ -30,8 +30,8 @@ TELEMETRY = (
     "upper_gap",
     "return_tightest",
 )
-#: What is kept of a sample whose loss was no number, beside the row of its state.
-SUSPECT = ("update", "q", "y", "lower", "upper")
+#: What is kept beside that of a sample whose loss was no number.
+SUSPECT = ("update", "row", "y", "lower", "upper")
 
 
 class Batch(NamedTuple):
@@ -105,8 +105,7 @@ class Learner:
         # A sum for each place in a batch: added up only when somebody looks.
         self.telemetry = torch.zeros(len(TELEMETRY), config.batch_size, dtype=torch.float64, device=device)
         # For each place in a batch the newest sample, or the first one whose loss was no number: see `suspects`.
-        self._suspect_rows = torch.zeros(config.batch_size, dtype=torch.int64, device=device)
-        self._suspects = torch.zeros(len(SUSPECT), config.batch_size, device=device)
+        self._suspects = torch.zeros(len(TELEMETRY + SUSPECT), config.batch_size, dtype=torch.float64, device=device)
 
     def update(self, replay: Replay) -> None:
         """At most `at_once` updates; the target network follows every `target_every_updates`."""
@@ -187,20 +186,25 @@ class Learner:
             "upper_gap": torch.where(high_B, q_B - batch.upper_B, 0.0),
             "return_tightest": batch.by_return_B.to(q_B.dtype),
         }
-        places = slice(len(q_B))
         # What is no number stays so in a sum: from then on the sample that began it is kept, and nobody has to wait for
         # the device meanwhile.
-        good_B = self.telemetry[TELEMETRY.index("loss"), places].isfinite()
-        newest = torch.stack([self.telemetry[0, places].to(q_B.dtype), q_B, batch.y_B, batch.lower_B, batch.upper_B])
-        self._suspects[:, places] = torch.where(good_B, newest, self._suspects[:, places])
-        self._suspect_rows[places] = torch.where(good_B, batch.rows_BS[:, -1], self._suspect_rows[places])
-        self.telemetry[:, places] += torch.stack([columns[name] for name in TELEMETRY])
+        sums = self.telemetry[:, : len(q_B)]
+        columns |= {
+            "update": sums[0], "row": batch.rows_BS[:, -1].double(),
+            "y": batch.y_B, "lower": batch.lower_B, "upper": batch.upper_B,
+        }  # fmt: skip
+        newest = torch.stack([columns[name] for name in (*TELEMETRY, *SUSPECT)])
+        kept = self._suspects[:, : len(q_B)]
+        kept.copy_(torch.where(sums[TELEMETRY.index("loss")].isfinite(), newest, kept))
+        sums += newest[: len(TELEMETRY)]
         return gradient_B
 
     def suspects(self) -> dict[str, Tensor]:
-        """After a loss that was no number: for each place in a batch the sample with which it began, and how many
-        updates since the last reading of the telemetry had gone before. The smallest number is where it began."""
-        return {"row": self._suspect_rows.clone()} | dict(zip(SUSPECT, self._suspects.clone(), strict=True))
+        """After a loss that was no number: for each place in a batch the sample with which it began there.
+
+        `update` counts the updates before it since the telemetry was last read: where it is smallest, it began.
+        """
+        return dict(zip((*TELEMETRY, *SUSPECT), self._suspects.clone(), strict=True))
 
     @torch.no_grad()
     def sound(self) -> bool:
