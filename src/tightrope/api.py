@@ -141,9 +141,12 @@ def resume(
 
 
 def _finish(trainer: Trainer, path: Path, progress: Progress) -> Agent:
-    with progress, trainer.stopping_on_signals():
-        for values in trainer.train():
-            progress.show(values, trainer.last_score)
+    try:
+        with progress, trainer.stopping_on_signals():
+            for values in trainer.train():
+                progress.show(values, trainer.last_score)
+    finally:
+        trainer.folder.checkpoints.finish()  # before the folder is let go
     if trainer.stopped_early:
         progress.say(f"stopped at {trainer.frames:,} frames; everything is saved: tightrope resume {path}")
     else:

@@ -31,6 +31,8 @@ from tightrope.replay import Replay, check_memory, needed_bytes
 from tightrope.run import Description, RunFolder
 from tightrope.scores import normalised
 
+#: What goes wrong with a checkpoint whose parts are not what they should be.
+UNFIT = (LookupError, RuntimeError, ValueError, TypeError, AttributeError, ArithmeticError, MemoryError)
 #: Streams of random numbers, each with a seed of its own.
 GAME, NETWORK, ACTOR, LEARNER, EVALUATION = range(5)
 
@@ -571,15 +573,7 @@ class Trainer:
             self._restore(tensors, facts)
         except GameError as problem:
             raise TightropeError(f"{newest} cannot be played again: {problem}") from None
-        except (
-            LookupError,
-            RuntimeError,
-            ValueError,
-            TypeError,
-            AttributeError,
-            ArithmeticError,
-            MemoryError,
-        ) as problem:
+        except UNFIT as problem:
             raise TightropeError(f"{newest} does not fit this run: {' '.join(str(problem).split())[:300]}") from None
         except TightropeError as problem:
             if len(saved) < 2:
