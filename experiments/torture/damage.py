@@ -7,18 +7,22 @@ nobody touched, and an agent that can be loaded has the weights that were saved.
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import random
 import shutil
 import struct
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from common import Tally, agent, arguments, in_child, outcome, same, train
 
 import tightrope
+from tightrope.device import cores
 from tightrope.errors import TightropeError
 
 #: Many trials: shorter than the others.
@@ -172,22 +176,30 @@ def base(folder: Path) -> tuple[list[tuple[Path, dict[str, Any]]], list[Path]]:
     return runs, others
 
 
+def one(number: int, seed: int, folder: Path, runs: list[tuple[Path, dict[str, Any]]], others: list[Path]) -> list[str]:
+    """The trial of that number: what was done, and what came of it."""
+    rng, damage = random.Random(f"{seed}-{number}"), KINDS[number % len(KINDS)]
+    source, expected = rng.choice(runs)
+    run = folder / f"trial-{number}"
+    shutil.copytree(source, run)
+    files = sorted(p for p in run.rglob("*") if p.is_file() and "tensorboard" not in p.parts and p.name != ".lock")
+    path = rng.choice(files)
+    damage(path, rng, others)
+    said = in_child(lambda: trial(run, expected), 120)
+    shutil.rmtree(run)
+    return [f"{number} {damage.__name__} {path.name}", said]
+
+
 def main() -> int:
     count, rng = arguments(2000, "damaged run folders")
     tally = Tally("damage")
+    jobs = int(os.environ.get("JOBS", cores()))
     with tempfile.TemporaryDirectory() as folder:
         runs, others = base(Path(folder))
-        for number in range(count):
-            damage = KINDS[number % len(KINDS)]
-            source, expected = rng.choice(runs)
-            run = Path(folder) / "trial"
-            shutil.copytree(source, run)
-            files = sorted(p for p in run.rglob("*") if p.is_file() and "tensorboard" not in p.parts)
-            path = rng.choice([p for p in files if p.name != ".lock"])
-            damage(path, rng, others)
-            said = in_child(lambda: trial(run, expected))  # noqa: B023
-            tally.add(f"{damage.__name__} {path.name}", said)
-            shutil.rmtree(run)
+        work = partial(one, seed=rng.randrange(10**9), folder=Path(folder), runs=runs, others=others)
+        with multiprocessing.get_context("fork").Pool(jobs) as pool:
+            for kind, said in pool.imap_unordered(work, range(count), chunksize=5):
+                tally.add(kind, said)
     return tally.record(f"{count} damaged run folders, {len(KINDS)} kinds")
 
 
