@@ -176,27 +176,34 @@ def base(folder: Path) -> tuple[list[tuple[Path, dict[str, Any]]], list[Path]]:
     return runs, others
 
 
-def one(number: int, seed: int, folder: Path, runs: list[tuple[Path, dict[str, Any]]], others: list[Path]) -> list[str]:
+#: The runs and where the trials are, set before the processes are forked that inherit them.
+base_runs: tuple[list[tuple[Path, dict[str, Any]]], list[Path]] = ([], [])
+room = Path()
+
+
+def one(number: int, seed: int) -> tuple[str, str]:
     """The trial of that number: what was done, and what came of it."""
+    runs, others = base_runs
     rng, damage = random.Random(f"{seed}-{number}"), KINDS[number % len(KINDS)]
     source, expected = rng.choice(runs)
-    run = folder / f"trial-{number}"
+    run = room / f"trial-{number}"
     shutil.copytree(source, run)
     files = sorted(p for p in run.rglob("*") if p.is_file() and "tensorboard" not in p.parts and p.name != ".lock")
     path = rng.choice(files)
     damage(path, rng, others)
     said = in_child(lambda: trial(run, expected), 120)
     shutil.rmtree(run)
-    return [f"{number} {damage.__name__} {path.name}", said]
+    return f"{number} {damage.__name__} {path.name}", said
 
 
 def main() -> int:
+    global base_runs, room
     count, rng = arguments(2000, "damaged run folders")
     tally = Tally("damage")
     jobs = int(os.environ.get("JOBS", cores()))
     with tempfile.TemporaryDirectory() as folder:
-        runs, others = base(Path(folder))
-        work = partial(one, seed=rng.randrange(10**9), folder=Path(folder), runs=runs, others=others)
+        room, base_runs = Path(folder), base(Path(folder))
+        work = partial(one, seed=rng.randrange(10**9))
         with multiprocessing.get_context("fork").Pool(jobs) as pool:
             for kind, said in pool.imap_unordered(work, range(count), chunksize=5):
                 tally.add(kind, said)
