@@ -146,6 +146,7 @@ BAD = [
     (["train", "maze", "--bounds", "maybe"], "bounds = 'maybe': must be true or false"),
     (["train", "maze", "--both_violated", "none"], "both_violated = 'none': must be one of both, mean"),
     (["train", "maze", "--k"], "--k needs a whole number"),
+    (["train", ":", "--device", "cpu"], "game : cannot be made"),
     (["train", "maze", "--replay_rows", "10"], "replay_rows = 10: must be at least"),
     (["train", "maze", "--epsilon_end", "0.5", "--epsilon_start", "0.2"], "epsilon_end = 0.5"),
     (["train", "maze", "--seed", "-1"], "seed = -1"),

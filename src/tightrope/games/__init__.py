@@ -121,5 +121,7 @@ def make_game(name: str, num_envs: int, seed: int, options: GameOptions, env: En
             return gymnasium.make(gym_id, render_mode=mode, **kwargs)
         except (gymnasium.error.Error, ImportError, AttributeError) as problem:
             raise TightropeError(f"game {name} cannot be made: {problem}") from None
+        except Exception as problem:  # whatever a module of the user's own does when it is imported
+            raise TightropeError(f"game {name} cannot be made: {type(problem).__name__}: {problem}") from None
 
     return GymGame(name, make, num_envs, seed, options)
