@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-gpu lint format docs figures tutorial maze-study bundle clean
+.PHONY: demo test test-gpu torture lint format docs figures tutorial maze-study bundle clean
 
 demo: $(VENV)/ready
 	$(BIN)/tightrope demo
@@ -15,6 +15,12 @@ test: $(VENV)/ready lint
 # What needs a GPU, with the Python that has PyTorch for it: make test-gpu PYTHON=python3, PYTHONPATH=bundle where offline.
 test-gpu:
 	PYTHONPATH=src:$(PYTHONPATH) $(PYTHON) -m pytest -m gpu tests/test_fast.py
+
+# What can happen to runs, in large numbers; its last output is in docs/reliability.md. An hour or so on 2 cores.
+TORTURE := kills damage hostile fuzz disk ray_kills soak
+torture: $(VENV)/ready
+	status=0; for program in $(TORTURE); do $(BIN)/python experiments/torture/$$program.py || status=1; done; \
+	$(BIN)/python experiments/torture/table.py; exit $$status
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

@@ -279,7 +279,10 @@ def test_what_goes_wrong_beside_the_training_stops_it(tmp_path: Path, monkeypatc
 def test_a_disk_too_small_for_the_replay_is_noticed_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 10_000})())
+    # Where the run is to be, before it is there.
+    monkeypatch.setattr(
+        "shutil.disk_usage", lambda path: type("Usage", (), {"free": 10_000 if path == tmp_path else 10**9})()
+    )
     with pytest.raises(TightropeError, match=r"need up to .* 0\.0 MB are free.* save_replay = false"):
         tightrope.train("maze", out=tmp_path / "run", quiet=True, device="cpu", **QUICK)
     assert not (tmp_path / "run").exists()

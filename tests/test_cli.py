@@ -40,7 +40,7 @@ def maze(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_is_a_folder_that_can_be_repeated(maze: Path) -> None:
     assert {p.name for p in maze.iterdir()} == {
-        "config.toml", "metrics.jsonl", "evaluations.csv", "checkpoints"
+        ".lock", "config.toml", "metrics.jsonl", "evaluations.csv", "checkpoints"
     }  # fmt: skip
     description = Description.from_toml(maze / "config.toml")
     assert description.config == preset("maze").replace(
@@ -156,6 +156,7 @@ BAD = [
     (["train", "maze", "--bounds", "maybe"], "bounds = 'maybe': must be true or false"),
     (["train", "maze", "--both_violated", "none"], "both_violated = 'none': must be one of both, mean"),
     (["train", "maze", "--k"], "--k needs a whole number"),
+    (["train", ":", "--device", "cpu"], "game : cannot be made"),
     (["train", "maze", "--replay_rows", "10"], "replay_rows = 10: must be at least"),
     (["train", "maze", "--epsilon_end", "0.5", "--epsilon_start", "0.2"], "epsilon_end = 0.5"),
     (["train", "maze", "--seed", "-1"], "seed = -1"),

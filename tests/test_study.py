@@ -22,9 +22,10 @@ import tightrope
 from tightrope.cli import main
 from tightrope.config import preset
 from tightrope.errors import TightropeError
+from tightrope.lock import held, is_held
 from tightrope.run import RunFolder
 from tightrope.study.cell import Status
-from tightrope.study.folder import held, is_held, survey
+from tightrope.study.folder import survey
 from tightrope.study.local import LocalPool, gpus
 from tightrope.study.plan import parse, read, shipped, suites
 from tightrope.study.rows import COLUMNS, add_rows
@@ -339,7 +340,7 @@ def running_with_a_checkpoint(cell: Path) -> int:
 
 def frames_by_sitting(cell: Path) -> list[list[int]]:
     """From the log: the frames that each sitting told of."""
-    sittings = (cell / "log.txt").read_text().split("\nrun ")[1:]
+    sittings = (cell / "log.txt").read_text().split(" run ")[1:]
     return [[int(n.replace(",", "")) for n in re.findall(r"% ([\d,]+) frames", text)] for text in sittings]
 
 

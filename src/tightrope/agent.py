@@ -17,7 +17,7 @@ from tightrope.config import Config
 from tightrope.errors import TightropeError
 from tightrope.evaluation import Evaluation, evaluate
 from tightrope.evaluation import protocol as named_protocol
-from tightrope.games import EnvMaker, GameInfo, GameOptions, make_game
+from tightrope.games import EnvMaker, GameInfo, GameOptions, make_game, refuse_unknown_module
 from tightrope.games.gym import Observations
 from tightrope.network import NetworkMaker, QNetwork, build_network, named_network
 
@@ -137,19 +137,28 @@ class Agent:
 
     @classmethod
     def load(
-        cls, path: Path, device: torch.device, env: EnvMaker | None = None, network: NetworkMaker | None = None
+        cls,
+        path: Path,
+        device: torch.device,
+        env: EnvMaker | None = None,
+        network: NetworkMaker | None = None,
+        trust: bool = False,
     ) -> Agent:
         """The agent in a file. One trained on an environment or network of your own needs them again."""
         tensors, stored = checkpoint.read(path)
         try:
             facts = AgentFacts(**stored["agent"])
             config = Config.stored(facts.config)
+            if not all(isinstance(word, str) for word in (facts.game, facts.preset, facts.network)):
+                raise TypeError("names that are none")
         except (KeyError, TypeError) as problem:
             raise TightropeError(f"{path} is not an agent: {json.dumps(str(problem))}") from None
         if facts.game == "custom" and env is None:
             raise TightropeError(f"{path} plays an environment of its own: load it in Python with env=...")
         if facts.network == "custom" and network is None:
             raise TightropeError(f"{path} has a network of its own: load it in Python with network=...")
+        if env is None:
+            refuse_unknown_module(facts.game, path, trust)
         game = make_game(facts.game, 1, 0, GameOptions(sticky=config.sticky), env)
         game.close()
         kind = network or named_network(config.network, game.info)

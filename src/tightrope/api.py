@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import torch
 from tightrope import run
 from tightrope.agent import Agent, shipped
 from tightrope.callbacks import Callbacks, Start
+from tightrope.config import learning
 from tightrope.device import pick_device
 from tightrope.errors import TightropeError
-from tightrope.games import EnvMaker, canonical, config_for, default_preset
+from tightrope.games import EnvMaker, canonical, config_for, default_preset, refuse_unknown_module
+from tightrope.lock import held
 from tightrope.network import NetworkMaker
 from tightrope.progress import Progress
 from tightrope.run import Description, RunFolder, new_run_path
@@ -31,6 +34,7 @@ def train(
     out: str | Path | None = None,
     quiet: bool = False,
     callbacks: Iterable[Any] = (),
+    json: bool = False,
     **fields: Any,
 ) -> Agent:
     """Trains an agent and returns it; the run is kept in the folder `out` (its path is `agent.run`).
@@ -42,6 +46,8 @@ def train(
             torch.nn.Module of your own. Its input is a batch of float states (images from 0 to 1), its output one value
             for each action.
         preset: where the numbers come from; by default the one that suits the game.
+        quiet: say nothing while training.
+        json: say it as JSON objects on standard output, one a line.
         callbacks: who follows the run: "tensorboard", "wandb", or objects with methods of `callbacks.Callback`.
         fields: any field of the preset, changed: lam=1, frames=1_000_000 ... `tightrope presets NAME` lists them.
 
@@ -82,13 +88,14 @@ def train(
         network="custom" if network is not None else "auto",
         made_with={"commit": run.commit()} | run.versions(),
     )
-    progress = Progress(path, config.frames, quiet)
+    progress = Progress(path, config.frames, quiet, json)
     folder = RunFolder(path, Callbacks(callbacks, progress.say))
     folder.refuse_if_taken()
     trainer = Trainer(description, folder, env, network, progress.say, progress.glance)
-    folder.create(description)
-    trainer.start()
-    return _finish(trainer, path, progress)
+    with closing(trainer), held(path):
+        folder.create(description)
+        trainer.start()
+        return _finish(trainer, path, progress)
 
 
 def resume(
@@ -99,8 +106,13 @@ def resume(
     device: str | None = None,
     quiet: bool = False,
     callbacks: Iterable[Any] = (),
+    json: bool = False,
+    trust: bool = False,
 ) -> Agent:
     """Continues a run from its last checkpoint, as if it had never stopped.
+
+    A game that is called module:Id is of a module: it is imported only where you `trust` the run, or have it imported
+    already.
 
     >>> import tightrope
     >>> agent = tightrope.train("maze", frames=400, learn_start_steps=100, out=tmp / "resume", quiet=True)
@@ -115,18 +127,23 @@ def resume(
         raise TightropeError(f"{path} trains on an environment of its own: resume it in Python with env=...")
     if description.network == "custom" and network is None:
         raise TightropeError(f"{path} has a network of its own: resume it in Python with network=...")
+    if env is None:
+        refuse_unknown_module(description.game, path, trust)
     folder = RunFolder(path)
+    folder.refuse_links()
     if folder.checkpoints.saved() and not description.config.save_replay:
         raise TightropeError(
             f"{path} kept no replay (save_replay = false), so it cannot go on as if nothing had happened"
         )
     if not folder.checkpoints.saved() and folder.ended():
         raise TightropeError(f"{path} has ended and its checkpoint was removed: there is nothing to resume")
-    progress = Progress(path, description.config.frames, quiet)
+    progress = Progress(path, description.config.frames, quiet, json)
     folder.callbacks = Callbacks(callbacks, progress.say)
-    trainer = Trainer(description, folder, env, network, progress.say, progress.glance)
-    trainer.resume()
-    return _finish(trainer, path, progress)
+    with held(path):
+        trainer = Trainer(description, folder, env, network, progress.say, progress.glance)
+        with closing(trainer):
+            trainer.resume()
+            return _finish(trainer, path, progress)
 
 
 def _finish(trainer: Trainer, path: Path, progress: Progress) -> Agent:
@@ -140,7 +157,7 @@ def _finish(trainer: Trainer, path: Path, progress: Progress) -> Agent:
                 progress.show(values, trainer.last_score)
         ended = trainer.agent()
     finally:
-        trainer.close()
+        trainer.folder.checkpoints.finish()  # before the folder is let go
         callbacks.tell("end", ended)
     if trainer.stopped_early:
         progress.say(f"stopped at {trainer.frames:,} frames; everything is saved: tightrope resume {path}")
@@ -180,8 +197,12 @@ def load(
     device: str = "auto",
     env: EnvMaker | None = None,
     network: NetworkMaker | None = None,
+    trust: bool = False,
 ) -> Agent:
     """The agent of a run (its best by evaluation, or which="last"), the agent in a file, or a shipped one by its game.
+
+    A game that is called module:Id is of a module: it is imported only where you `trust` the file, or have it imported
+    already.
 
     >>> import tightrope
     >>> agent = tightrope.train("maze", frames=400, learn_start_steps=100, out=tmp / "load", quiet=True)
@@ -202,6 +223,12 @@ def load(
             raise TightropeError(f"{run_path} has no agent yet: it was stopped before its first checkpoint")
     elif not path.exists():
         path = _shipped(str(path))
-    agent = Agent.load(path, pick_device(device), env, network)
+    agent = Agent.load(path, pick_device(device), env, network, trust)
+    if run_path is not None:
+        own, facts = Description.from_toml(run_path / "config.toml"), agent.facts
+        if (facts.game, facts.seed, learning(facts.config)) != (own.game, own.seed, learning(own.config.to_dict())):
+            raise TightropeError(
+                f"{path} belongs to another run: {facts.game}, preset {facts.preset}, seed {facts.seed}"
+            )
     agent.run, agent.which = run_path, which if run_path is not None else None
     return agent

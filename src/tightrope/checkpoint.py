@@ -26,7 +26,9 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from tightrope.device import free_memory
 from tightrope.errors import TightropeError, sized
+from tightrope.files import check_readable
 from tightrope.replay import Replay
 
 FORMAT = 1
@@ -77,6 +79,7 @@ def _write(path: Path, fill: Callable[[Path], Any], size: int) -> None:
     temporary = path.with_name(path.name + ".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.unlink(missing_ok=True)  # should it be a link, nothing is written to where it leads
         try:
             fill(temporary)
         except safetensors.SafetensorError as problem:
@@ -103,12 +106,17 @@ def unfinished(path: Path) -> bool:
     return path.name.endswith(".tmp") or path.name.startswith(".tmp")
 
 
-def check_room(folder: Path, needed: int) -> None:
-    """Refuses a run whose checkpoints will not fit, before it has played for hours."""
+def free_disk(folder: Path) -> int:
+    """Bytes free where the folder is, or will be."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent
-    free = shutil.disk_usage(place).free
+    return shutil.disk_usage(place).free
+
+
+def check_room(folder: Path, needed: int) -> None:
+    """Refuses a run whose checkpoints will not fit, before it has played for hours."""
+    free = free_disk(folder)
     if needed > free:
         raise TightropeError(
             f"checkpoints with the replay need up to {sized(needed)} under {folder} and {sized(free)} are free; free "
@@ -129,6 +137,7 @@ def disk_error(path: Path, problem: OSError, size: int = 0) -> TightropeError:
 def read(path: Path, digest: str | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and facts of a file that `write` made (with that checksum); anything else is refused in a sentence."""
     try:
+        check_readable(path, free_memory())
         with safetensors.safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             if "facts" not in header or "sha256" not in header:
@@ -140,15 +149,21 @@ def read(path: Path, digest: str | None = None) -> tuple[dict[str, Tensor], dict
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise TightropeError(f"{path} does not exist") from None
-    except (safetensors.SafetensorError, ValueError, RuntimeError) as problem:
-        raise TightropeError(f"{path} is damaged: {problem}") from None
+    except (safetensors.SafetensorError, ValueError, RuntimeError, TypeError, AttributeError, MemoryError) as problem:
+        raise TightropeError(f"{path} is damaged: {' '.join(str(problem).split())[:200]}") from None
     except OSError as problem:
         raise TightropeError(f"cannot read {path}: {problem.strerror or problem}") from None
     if _digest(tensors, header["facts"]) != header["sha256"]:
         raise TightropeError(f"{path} is damaged: its contents do not match its checksum")
     if digest is not None and digest != header["sha256"]:
         raise TightropeError(f"{path} belongs to another checkpoint")
-    return tensors, json.loads(header["facts"])
+    try:
+        facts = json.loads(header["facts"])
+    except (ValueError, RecursionError) as problem:
+        raise TightropeError(f"{path} is damaged: {problem}") from None
+    if not isinstance(facts, dict):
+        raise TightropeError(f"{path} was not written by tightrope")
+    return tensors, facts
 
 
 # ------------------------------------------------------------------------------------------------------- checkpoints
@@ -206,14 +221,15 @@ class Saving:
 class Checkpoints:
     """The checkpoints of one run: `at-<frames>.safetensors`, the frames of the replay beside them in segments.
 
-    A frame never changes once written, so each is saved once: a checkpoint writes only the segments that are new. The
-    last two checkpoints are kept, and the segments that either of them names.
+    A frame never changes once written, so each is saved once: a checkpoint writes only the segments that are new. Kept
+    are the last `keep` checkpoints and, where `every` is not 0, the first after every so many frames, with the segments
+    that any of them names. A checkpoint is the manifest of its segments: it names each with its checksum.
     """
 
-    KEEP = 2
-
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, keep: int = 2, every: int = 0) -> None:
         self.folder = folder
+        self.keep, self.every = keep, every
+        self.bytes = 0  # that the newest checkpoint wrote: about what the next one will
         self._segments: dict[str, str] = {}  # name -> checksum, of segments known to be on disk
         self._saving: Saving | None = None
         self._swept = False
@@ -266,8 +282,13 @@ class Checkpoints:
             self._segments = named
             self._prune()
 
-        new = [segment.first for segment in segments if segment.name not in self._segments]
-        self._saving = Saving(write_all, min(new, default=math.inf))
+        missing = [segment for segment in segments if segment.name not in self._segments]
+        self.bytes = sum(copy.nbytes for copy in copies.values())
+        if replay is not None:
+            row = replay.frames[0].nbytes
+            self.bytes += sum(row * (segment.last - segment.first + 1) for segment in missing)
+        self._check_room(frames)
+        self._saving = Saving(write_all, min((segment.first for segment in missing), default=math.inf))
         self._saving.under_way.wait()
         if wait:
             self.finish()
@@ -277,6 +298,14 @@ class Checkpoints:
     def busy(self) -> bool:
         """Whether a checkpoint is being written."""
         return self._saving is not None and self._saving.thread.is_alive()
+
+    def _check_room(self, frames: int) -> None:
+        free = free_disk(self.folder)
+        if self.bytes > free:
+            raise TightropeError(
+                f"no room for the checkpoint at {frames:,} frames: it needs {sized(self.bytes)} and {sized(free)} are "
+                f"free under {self.folder}; free some, then tightrope resume; what was saved before is whole"
+            )
 
     def finish(self) -> None:
         """Waits for the checkpoint that is being written; raises what went wrong with it."""
@@ -324,7 +353,7 @@ class Checkpoints:
         try:
             with safetensors.safe_open(path, framework="pt") as file:
                 return set(json.loads(file.metadata()["facts"])["segments"])
-        except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError):
+        except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError):
             return None
 
     def remove(self) -> None:
@@ -342,16 +371,30 @@ class Checkpoints:
         except OSError as problem:
             raise disk_error(self.folder, problem) from None
 
+    def superseded(self) -> list[Path]:
+        """The checkpoints that the rule does not keep."""
+        saved = self.saved()
+        old, before = [], 0
+        for path in saved[: -self.keep]:
+            frames = int(path.stem.removeprefix("at-"))
+            if self.every and frames // self.every > before // self.every:
+                before = frames
+            else:
+                old.append(path)
+        return old
+
     def _prune(self) -> None:
-        checkpoints = self.saved()
+        old = self.superseded()
         named: set[str] = set()
-        for path in checkpoints[-self.KEEP :]:
+        for path in self.saved():
+            if path in old:
+                continue
             segments = self.segments(path)
             if segments is None:
                 return  # an unreadable one might name any file: delete nothing
             named |= segments
         try:
-            for path in checkpoints[: -self.KEEP]:
+            for path in old:
                 path.unlink()
             for path in self.folder.glob("frames-*"):
                 if path.name not in named:
@@ -373,17 +416,31 @@ class Checkpoints:
         replay.head = int(facts["replay"]["head"])
         replay.finished_rows = int(facts["replay"]["finished_rows"])
         for name, tensor in _columns(replay).items():
-            tensor.copy_(tensors[f"replay.{name}"])
+            put(tensor, tensors[f"replay.{name}"], name)
         replay.reread()
+        covered = 0
         for name, digest in facts["segments"].items():
             if Path(name).name != name:
                 raise TightropeError(f"{path} names a file outside its folder: {name!r}")
-            frames, segment = read(self.folder / name, digest)
-            times = torch.arange(segment["first"], segment["first"] + len(frames["frames"]))
-            keep = times >= int(replay.oldest)
+            stored, segment = read(self.folder / name, digest)
+            frames = stored["frames"]
+            if frames.dtype != replay.frames.dtype or frames.shape[1:] != replay.frames.shape[1:]:
+                raise TightropeError(f"{self.folder / name} holds other frames than this game's")
+            times = torch.arange(segment["first"], segment["first"] + len(frames))
+            keep = (times >= int(replay.oldest)) & (times <= replay.head)
             slots = (times[keep] % replay.length).to(replay.device)
-            replay.frames[slots] = frames["frames"][keep].to(replay.device)
+            replay.frames[slots] = frames[keep].to(replay.device)
+            covered += int(keep.sum())
+        if covered != replay.head - int(replay.oldest) + 1:
+            raise TightropeError(f"{path} does not name all frames of its replay")
         self._segments = dict(facts["segments"])
+
+
+def put(tensor: Tensor, stored: Tensor, name: str) -> None:
+    """A stored tensor into its place, which it must fit: copying alone would stretch a single number over it."""
+    if stored.shape != tensor.shape or stored.dtype != tensor.dtype:
+        raise ValueError(f"{name} is {stored.dtype} {tuple(stored.shape)}, not {tensor.dtype} {tuple(tensor.shape)}")
+    tensor.copy_(stored)
 
 
 def _rows_of_a_segment(replay: Replay) -> int:

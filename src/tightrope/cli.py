@@ -51,6 +51,8 @@ class Train:
     """who follows the run: tensorboard, wandb, my_module:MyCallback; with commas between them"""
     quiet: Flag = False
     """say nothing while training"""
+    json: Flag = False
+    """say it as JSON objects on standard output, one a line"""
 
 
 @dataclass
@@ -68,6 +70,10 @@ class Resume:
     """who follows the run: tensorboard, wandb, my_module:MyCallback; with commas between them"""
     quiet: Flag = False
     """say nothing while training"""
+    json: Flag = False
+    """say it as JSON objects on standard output, one a line"""
+    trust: Flag = False
+    """let a game called module:Id import its module, which executes it"""
 
 
 @dataclass
@@ -93,6 +99,8 @@ class Evaluate:
     """where PyTorch computes"""
     json: Flag = False
     """print one JSON object"""
+    trust: Flag = False
+    """let a game called module:Id import its module, which executes it"""
 
 
 @dataclass
@@ -118,6 +126,8 @@ class Watch:
     """the game's picture alone"""
     which: Which = "best"
     """the run's best agent by evaluation, or its last"""
+    trust: Flag = False
+    """let a game called module:Id import its module, which executes it"""
 
 
 @dataclass
@@ -136,6 +146,8 @@ class Export:
     """how many states of played games both must agree on"""
     which: Which = "best"
     """the run's best agent by evaluation, or its last"""
+    trust: Flag = False
+    """let a game called module:Id import its module, which executes it"""
 
 
 @dataclass
@@ -471,6 +483,7 @@ def train(args: Train, **fields: Any) -> int:
         out=args.out,
         quiet=args.quiet,
         callbacks=[args.callbacks],
+        json=args.json,
         **fields,
     )
     return 0
@@ -479,7 +492,14 @@ def train(args: Train, **fields: Any) -> int:
 def resume(args: Resume) -> int:
     from tightrope import api
 
-    api.resume(args.run, device=args.device or None, quiet=args.quiet, callbacks=[args.callbacks])
+    api.resume(
+        args.run,
+        device=args.device or None,
+        quiet=args.quiet,
+        callbacks=[args.callbacks],
+        json=args.json,
+        trust=args.trust,
+    )
     return 0
 
 
@@ -488,7 +508,7 @@ def evaluate(args: Evaluate) -> int:
     from tightrope.run import commit
 
     began = time.monotonic()
-    agent = api.load(args.run, which=args.which, device=args.device)
+    agent = api.load(args.run, which=args.which, device=args.device, trust=args.trust)
     result = agent.evaluate(args.episodes, args.protocol, args.seed)
     facts = {
         "game": agent.facts.game,
@@ -521,7 +541,7 @@ def watch(args: Watch) -> int:
     from tightrope import api
     from tightrope.watch import watch as show
 
-    agent = api.load(args.run, which=args.which, device="cpu")
+    agent = api.load(args.run, which=args.which, device="cpu", trust=args.trust)
     print(show(agent, args.seed, args.video, speed=args.speed, seconds=args.seconds, plain=args.plain))
     return 0
 
@@ -530,7 +550,8 @@ def export(args: Export) -> int:
     from tightrope import api
     from tightrope.export import export_onnx
 
-    print(export_onnx(api.load(args.run, which=args.which, device="cpu"), args.onnx, args.states))
+    agent = api.load(args.run, which=args.which, device="cpu", trust=args.trust)
+    print(export_onnx(agent, args.onnx, args.states))
     return 0
 
 

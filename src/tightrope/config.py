@@ -34,6 +34,9 @@ class Config:
     # The game
     num_envs: int = setting("environments played at once", "environments", 1, 4096)
     max_game_frames: int = setting("cut a training game off here; 0: no limit", "frames", 0)
+    step_timeout_seconds: float = setting(
+        "a game that takes longer for a step hangs and ends the run; 0: any time (not Atari)", "seconds", 0
+    )
     noop_max: int = setting("most random no-ops at the start of a game (Atari)", "frames", 0, 1000)
     sticky: float = setting("probability that the game repeats the last action (Atari, MinAtar)", "", 0, 1)
     clip_rewards: bool = setting("learn from rewards clipped to [-1, 1] (Atari only)")
@@ -102,6 +105,8 @@ class Config:
     log_frames: int = setting("a line of metrics every so many", "frames", 1)
     checkpoint_frames: int = setting("a checkpoint every so many", "frames", 1)
     save_replay: bool = setting("checkpoints hold the replay, so that resume is exact")
+    keep_checkpoints: int = setting("newest checkpoints that are kept", "checkpoints", 1)
+    keep_every_frames: int = setting("and the first after every so many, for good; 0: none", "frames", 0)
 
     def __post_init__(self) -> None:
         for name in field_names():
@@ -118,6 +123,8 @@ class Config:
                 f"replay_rows = {self.replay_rows}: must be at least {least} for num_envs = {self.num_envs} and "
                 f"k = {self.k}"
             )
+        if self.batch_size > self.replay_rows:
+            raise TightropeError(f"batch_size = {self.batch_size}: must not exceed replay_rows = {self.replay_rows}")
         if self.learn_start_steps > self.replay_rows:
             raise TightropeError(
                 f"learn_start_steps = {self.learn_start_steps}: must not exceed replay_rows = {self.replay_rows}"
@@ -163,7 +170,20 @@ class Config:
 
 
 #: Fields that were not in version 0.1, and what it did.
-ADDED_LATER = {"precision": "auto"}
+ADDED_LATER: dict[str, Any] = {
+    "precision": "auto",
+    "step_timeout_seconds": 0.0,
+    "keep_checkpoints": 2,
+    "keep_every_frames": 0,
+}
+#: Fields that change nothing of what is learned: a run may go on with others.
+HOUSEKEEPING = ("step_timeout_seconds", "keep_checkpoints", "keep_every_frames")
+
+
+def learning(values: dict[str, Any]) -> dict[str, Any]:
+    """Of stored fields those that say what is learned: what two files of one run have in common."""
+    return {name: value for name, value in (ADDED_LATER | values).items() if name not in HOUSEKEEPING}
+
 
 TYPES = get_type_hints(Config)
 

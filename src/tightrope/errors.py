@@ -10,6 +10,10 @@ class TightropeError(Exception):
     """A mistake the user can mend. The command line prints its one sentence and exits with 2."""
 
 
+class GameError(TightropeError):
+    """A game that misbehaved: it raised, hung, or gave what it had not promised."""
+
+
 def sized(count: float) -> str:
     """Bytes as a person says them.
 

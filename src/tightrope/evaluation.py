@@ -11,13 +11,15 @@ import torch
 
 from tightrope.actor import Actor
 from tightrope.config import Config
-from tightrope.errors import TightropeError
+from tightrope.errors import GameError, TightropeError
 from tightrope.games import EnvMaker, GameOptions, make_game
 from tightrope.network import QNetwork
 from tightrope.scores import normalised
 
 #: Environments at once in an evaluation.
 WIDTH = 32
+#: Steps after which a game that nothing cuts off is said to have no end: thirty times the field's longest.
+ENDLESS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,12 @@ def training_protocol(config: Config, game: str) -> Protocol:
     own = Protocol(
         "paper",
         config.eval_epsilon,
-        GameOptions(max_game_frames=config.eval_max_game_frames, noop_max=config.noop_max, sticky=config.sticky),
+        GameOptions(
+            max_game_frames=config.eval_max_game_frames,
+            noop_max=config.noop_max,
+            sticky=config.sticky,
+            patience=config.step_timeout_seconds,
+        ),
         config.eval_episodes,
         config.eval_steps,
     )
@@ -54,7 +61,8 @@ def protocol(name: str, config: Config, game: str) -> Protocol:
     if name == "paper" and atari:
         return Protocol("paper", 0.05, GameOptions(max_game_frames=18_000, noop_max=30))
     if name == "paper":
-        return Protocol("paper", 0.05, GameOptions(max_game_frames=config.eval_max_game_frames, sticky=config.sticky))
+        limit, patience = config.eval_max_game_frames, config.step_timeout_seconds
+        return Protocol("paper", 0.05, GameOptions(max_game_frames=limit, sticky=config.sticky, patience=patience))
     if name == "sticky":
         if not atari:
             raise TightropeError(f"protocol sticky is for Atari games; {game} is none")
@@ -156,6 +164,11 @@ class Evaluator:
             lengths += step.transition
             steps += int(step.transition.sum())
             ended = step.game_over & (left > 0)
+            if not how.steps and not how.options.max_game_frames and lengths.max() >= ENDLESS:
+                where = game.place(int(lengths.argmax()))
+                raise GameError(
+                    f"{info.name} has not ended a game in {ENDLESS:,} steps: {where}; set eval_max_game_frames"
+                )
             if how.steps and steps >= 2 * how.steps:
                 ended = left > 0
             for env in np.nonzero(ended)[0]:

@@ -30,6 +30,8 @@ TELEMETRY = (
     "upper_gap",
     "return_tightest",
 )
+#: What is kept beside that of a sample whose loss was no number.
+SUSPECT = ("update", "row", "y", "lower", "upper")
 
 
 class Batch(NamedTuple):
@@ -102,6 +104,8 @@ class Learner:
         self.captured: Callable[[], None] | None = None  # by fast.py
         # A sum for each place in a batch: added up only when somebody looks.
         self.telemetry = torch.zeros(len(TELEMETRY), config.batch_size, dtype=torch.float64, device=device)
+        # For each place in a batch the newest sample, or the first one whose loss was no number: see `suspects`.
+        self._suspects = torch.zeros(len(TELEMETRY + SUSPECT), config.batch_size, dtype=torch.float64, device=device)
 
     def update(self, replay: Replay) -> None:
         """At most `at_once` updates; the target network follows every `target_every_updates`."""
@@ -182,8 +186,31 @@ class Learner:
             "upper_gap": torch.where(high_B, q_B - batch.upper_B, 0.0),
             "return_tightest": batch.by_return_B.to(q_B.dtype),
         }
-        self.telemetry[:, : len(q_B)] += torch.stack([columns[name] for name in TELEMETRY])
+        # What is no number stays so in a sum: from then on the sample that began it is kept, and nobody has to wait for
+        # the device meanwhile.
+        sums = self.telemetry[:, : len(q_B)]
+        columns |= {
+            "update": sums[0], "row": batch.rows_BS[:, -1].double(),
+            "y": batch.y_B, "lower": batch.lower_B, "upper": batch.upper_B,
+        }  # fmt: skip
+        newest = torch.stack([columns[name] for name in (*TELEMETRY, *SUSPECT)])
+        kept = self._suspects[:, : len(q_B)]
+        kept.copy_(torch.where(sums[TELEMETRY.index("loss")].isfinite(), newest, kept))
+        sums += newest[: len(TELEMETRY)]
         return gradient_B
+
+    def suspects(self) -> dict[str, Tensor]:
+        """After a loss that was no number: for each place in a batch the sample with which it began there.
+
+        `update` counts the updates before it since the telemetry was last read: where it is smallest, it began.
+        """
+        return dict(zip((*TELEMETRY, *SUSPECT), self._suspects.clone(), strict=True))
+
+    @torch.no_grad()
+    def sound(self) -> bool:
+        """Whether all that was learned is numbers. Waits for the device."""
+        learned = [self.telemetry, *self.online.parameters(), *self.target.parameters(), *self.optimiser.square]
+        return bool(torch.stack([tensor.isfinite().all() for tensor in learned]).all())
 
     @torch.no_grad()
     def bounds(self, window: Window, values: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

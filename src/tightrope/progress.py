@@ -1,9 +1,12 @@
-"""What a run says while it trains: one live line in a terminal, plain lines elsewhere."""
+"""What a run says while it trains: one live line in a terminal, plain lines with the time elsewhere, or JSON."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -50,22 +53,58 @@ def line(values: dict[str, Any], total_frames: int, evaluated: float | None) -> 
     return " · ".join(parts)
 
 
-class Progress:
-    """Where a run's lines go. In a terminal the newest replaces the one before."""
+class Lines(Console):
+    """A console that does not end the process when the reader of its pipe has left, as rich's own does."""
 
-    def __init__(self, path: Path, total_frames: int, quiet: bool) -> None:
-        self.path, self.total_frames, self.quiet = path, total_frames, quiet
-        self._console = Console(file=sys.stderr, highlight=False)
+    def on_broken_pipe(self) -> None:
+        raise  # the error in hand: `Progress` falls silent
+
+
+class Progress:
+    """Where a run's lines go: to a terminal, where the newest replaces the one before; to a file or a pipe, with the
+    time before each; or, with `json`, to standard output as objects.
+
+    Nobody listening is no reason to stop a run: when the pipe is closed or its disk is full, it goes on in silence.
+    """
+
+    def __init__(self, path: Path, total_frames: int, quiet: bool, json: bool = False) -> None:
+        self.path, self.total_frames, self.quiet, self.json = path, total_frames, quiet, json
+        self._console = Lines(file=sys.stderr, highlight=False)
         self._live: Live | None = None
         self._known: dict[str, Any] = {}  # the last full line of metrics
         self._evaluated: float | None = None
         self._printed = time.monotonic()
 
     def say(self, text: str) -> None:
-        if not self.quiet:
+        """A sentence."""
+        if self.json:
+            self._object("said", text=text)
+        elif self._console.is_terminal:
+            self._print(text)
+        else:
+            self._print(time.strftime("%Y-%m-%d %H:%M:%S ") + text)
+
+    def _print(self, text: str) -> None:
+        if self.quiet:
+            return
+        try:
             self._console.print(text, soft_wrap=True, markup=False)
+        except OSError:
+            self.quiet = True
+
+    def _object(self, event: str, **values: Any) -> None:
+        if self.quiet:
+            return
+        stamp = datetime.now(UTC).isoformat(timespec="seconds")
+        try:
+            print(json.dumps({"event": event, "time": stamp} | values), flush=True)
+        except OSError:
+            self.quiet = True
 
     def __enter__(self) -> Progress:
+        if self.json:
+            self._object("run", path=str(self.path), total_frames=self.total_frames)
+            return self
         self.say(f"run {self.path}")
         if not self.quiet and self._console.is_terminal:
             self._live = Live(Text("playing ..."), console=self._console, refresh_per_second=4, transient=False)
@@ -75,11 +114,15 @@ class Progress:
     def show(self, values: dict[str, Any], evaluated: float | None) -> None:
         """A full line of metrics."""
         self._known, self._evaluated = values, evaluated
-        self._put(values, every=0)
+        if self.json:
+            self._object("metrics", evaluated=evaluated, **values)
+        else:
+            self._put(values, every=0)
 
     def glance(self, values: dict[str, Any]) -> None:
         """How far it is, between two full lines; without a terminal once a minute is enough."""
-        self._put(self._known | values, every=60)
+        if not self.json:
+            self._put(self._known | values, every=60)
 
     def _put(self, values: dict[str, Any], every: float) -> None:
         if self.quiet:
@@ -89,11 +132,12 @@ class Progress:
             self._live.update(Text(text))
         elif time.monotonic() >= self._printed + every:
             self._printed = time.monotonic()
-            self.say(time.strftime("%H:%M:%S ") + text)
+            self.say(text)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
-            self._live.__exit__(kind, error, trace)
+            with contextlib.suppress(OSError):
+                self._live.__exit__(kind, error, trace)
             self._live = None

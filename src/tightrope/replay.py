@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tightrope.bounds import discounted_returns
+from tightrope.device import free_memory
 from tightrope.errors import TightropeError, sized
 
 # What a row is. TERMINAL and CUT: the episode ended, or was cut off, after this row's action. BEGIN: it began at this
@@ -76,12 +77,7 @@ def needed_bytes(rows: int, frame_shape: tuple[int, ...], frame_dtype: np.dtype)
 
 def check_memory(needed: int, device: torch.device) -> str:
     """Says what a replay needs, or refuses with that number where the device has less."""
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-    else:
-        import psutil
-
-        free = psutil.virtual_memory().available
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
     if needed > 0.95 * free:
         raise TightropeError(f"replay needs {sized(needed)} on {device} and {sized(free)} are free; lower replay_rows")
     return f"replay {sized(needed)} on {device} ({sized(free)} free)"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import os
 import platform
 import subprocess
-import tomllib
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -18,6 +18,7 @@ from tightrope.callbacks import Callbacks
 from tightrope.checkpoint import Checkpoints, disk_error, read, write_bytes
 from tightrope.config import Config, describe
 from tightrope.errors import TightropeError
+from tightrope.files import parse_toml, read_text
 
 EVALUATION_COLUMNS = (
     "frames", "epoch", "score", "std", "best_game", "games", "normalised_pct", "protocol",
@@ -113,7 +114,11 @@ class Description:
     @classmethod
     def from_toml(cls, path: Path) -> Description:
         try:
-            values = tomllib.loads(path.read_text("utf-8"))
+            values = parse_toml(read_text(path))
+            if int(values["seed"]) < 0:
+                raise ValueError(f"seed = {values['seed']}")
+            if values["network"] not in ("auto", "custom"):
+                raise ValueError(f"network = {values['network']!r}")
             return cls(
                 game=str(values["game"]),
                 preset=str(values["preset"]),
@@ -127,7 +132,7 @@ class Description:
             raise TightropeError(f"{path.parent} is not a run: it has no config.toml") from None
         except OSError as problem:
             raise TightropeError(f"cannot read {path}: {problem.strerror}") from None
-        except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
             raise TightropeError(f"{path} is damaged: {type(problem).__name__} {problem}") from None
 
 
@@ -166,6 +171,17 @@ class RunFolder:
                 f"{self.path} holds a run already: tightrope resume {self.path} continues it; or choose another --out"
             )
 
+    def refuse_links(self) -> None:
+        """A run that came from elsewhere could lead its writing to any file of this machine, or to where it blocks."""
+        for path in sorted(self.path.rglob("*")):
+            if not path.is_symlink() and not path.is_file() and not path.is_dir():
+                raise TightropeError(f"{path} is not a file: remove it")
+            if path.is_symlink():
+                raise TightropeError(
+                    f"{path} is a link: a run keeps its files in its own folder; copy the file here, or make the whole "
+                    "folder a link"
+                )
+
     def create(self, description: Description) -> None:
         self.refuse_if_taken()
         write_bytes(self.path / "config.toml", description.to_toml().encode())
@@ -194,26 +210,40 @@ class RunFolder:
         self._append(self._evaluations, text.getvalue())
         self.callbacks.tell("evaluation", row)
 
-    def lengths(self) -> dict[str, int]:
-        """How long the records are, for a checkpoint to remember; they are on the disk before it is."""
+    def lengths(self) -> dict[str, tuple[int, str]]:
+        """The records' lengths and checksums, for a checkpoint to remember; they are on the disk before it is."""
         found = {}
         for path in (self._metrics, self._evaluations):
             try:
                 with open(path, "rb") as file:
                     os.fsync(file.fileno())
-                    found[path.name] = os.fstat(file.fileno()).st_size
+                    length = os.fstat(file.fileno()).st_size
+                    found[path.name] = (length, hashlib.sha256(file.read(length)).hexdigest())
             except OSError as problem:
                 raise disk_error(path, problem) from None
         return found
 
-    def cut_back(self, lengths: dict[str, int]) -> None:
+    def cut_back(self, lengths: dict[str, tuple[int, str]]) -> None:
         """Forgets the lines written after a checkpoint: the resumed run writes them again."""
         for path in (self._metrics, self._evaluations):
-            length = lengths[path.name]
-            if not path.exists() or path.stat().st_size < length:
-                raise TightropeError(f"{path} is shorter than its checkpoint says: lines were lost")
+            length, digest = lengths[path.name]
             try:
-                os.truncate(path, length)
+                with open(path, "rb") as file:
+                    # Read as far as the file goes, whatever length is told.
+                    told = file.read(min(length, os.fstat(file.fileno()).st_size))
+            except OSError as problem:
+                raise TightropeError(f"cannot read {path}: {problem.strerror or problem}") from None
+            if len(told) < length:
+                raise TightropeError(
+                    f"{path} is shorter than its checkpoint says: lines were lost; put a copy of it back"
+                )
+            if hashlib.sha256(told).hexdigest() != digest:
+                raise TightropeError(
+                    f"{path} is damaged: it is not what it was at its checkpoint; put a copy of it back"
+                )
+        for path in (self._metrics, self._evaluations):
+            try:
+                os.truncate(path, lengths[path.name][0])
             except OSError as problem:
                 raise disk_error(path, problem) from None
 
@@ -222,13 +252,32 @@ class RunFolder:
         if not self.last.exists():
             return False
         config = Description.from_toml(self.path / "config.toml").config
-        frames = read(self.last)[1]["agent"]["frames"]
-        evaluated = [int(row["frames"]) for row in self.evaluations()]
+        try:
+            frames = int(read(self.last)[1]["agent"]["frames"])
+            evaluated = [int(row["frames"]) for row in self.evaluations()]
+        except (KeyError, TypeError, ValueError) as problem:
+            raise TightropeError(f"{self.path} is damaged: {type(problem).__name__} {problem}") from None
         return frames >= config.frames and (not config.eval_every_epochs or frames in evaluated)
 
     def metrics(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._metrics.read_text("utf-8").splitlines()]
+        try:
+            return [json.loads(line) for line in self._metrics.read_text("utf-8").splitlines()]
+        except OSError as problem:
+            raise TightropeError(f"cannot read {self._metrics}: {problem.strerror or problem}") from None
+        except (ValueError, RecursionError) as problem:
+            raise TightropeError(f"{self._metrics} is damaged: {problem}") from None
 
     def evaluations(self) -> list[dict[str, str]]:
-        with open(self._evaluations, encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
+        try:
+            with open(self._evaluations, encoding="utf-8", newline="") as file:
+                rows = list(csv.DictReader(file))
+        except OSError as problem:
+            raise TightropeError(f"cannot read {self._evaluations}: {problem.strerror or problem}") from None
+        except (ValueError, csv.Error) as problem:
+            raise TightropeError(f"{self._evaluations} is damaged: {problem}") from None
+        for row in rows:
+            try:
+                int(row["frames"]), float(row["score"])
+            except (KeyError, TypeError, ValueError):
+                raise TightropeError(f"{self._evaluations} is damaged: {list(row.values())}") from None
+        return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import signal
 import time
 from collections import deque
@@ -16,12 +17,13 @@ import torch
 
 from tightrope.actor import Actor
 from tightrope.agent import Agent, AgentFacts
-from tightrope.checkpoint import arrays_to_tensors, check_room, tensors_to_arrays
-from tightrope.config import Config
+from tightrope.checkpoint import arrays_to_tensors, check_room, put, tensors_to_arrays
+from tightrope.config import Config, learning
 from tightrope.device import pick_device, threads
-from tightrope.errors import TightropeError
-from tightrope.evaluation import Evaluator, training_protocol
+from tightrope.errors import GameError, TightropeError
+from tightrope.evaluation import ENDLESS, Evaluator, training_protocol
 from tightrope.games import EnvMaker, Game, GameOptions, Step, make_game
+from tightrope.guard import OutOfMemoryError, Resources, keep_bad_batch, not_a_number
 from tightrope.learner import Learner
 from tightrope.memory import Memory
 from tightrope.network import NetworkMaker, build_network, check_outputs, named_network
@@ -29,6 +31,8 @@ from tightrope.replay import Replay, check_memory, needed_bytes
 from tightrope.run import Description, RunFolder
 from tightrope.scores import normalised
 
+#: What goes wrong with a checkpoint whose parts are not what they should be.
+UNFIT = (LookupError, RuntimeError, ValueError, TypeError, AttributeError, ArithmeticError, MemoryError)
 #: Streams of random numbers, each with a seed of its own.
 GAME, NETWORK, ACTOR, LEARNER, EVALUATION = range(5)
 
@@ -89,6 +93,7 @@ class Trainer:
             life_ends=config.life_ends,
             life_noops=config.life_noops,
             sides=2 if self.overlap else 1,
+            patience=config.step_timeout_seconds,
         )
         halves = [config.num_envs - config.num_envs // 2, config.num_envs // 2] if self.overlap else [config.num_envs]
         games = [
@@ -110,7 +115,12 @@ class Trainer:
             needed += Memory.needed_bytes(config.replay_rows, info.num_actions)
         self.report(check_memory(needed, self.device))
         if config.save_replay:
-            check_room(folder.path, needed)
+            # Frames are saved once, however many checkpoints name them; one kept for good may have a ring of its own.
+            rings = 1 + (config.frames // config.keep_every_frames if config.keep_every_frames else 0)
+            rows = config.frames / info.frames_per_step + config.num_envs
+            check_room(folder.path, int(needed * max(1.0, min(rings, rows / config.replay_rows))))
+        folder.checkpoints.keep, folder.checkpoints.every = config.keep_checkpoints, config.keep_every_frames
+        self.resources = Resources(folder.checkpoints, report)
         self.replay = Replay(
             config.replay_rows,
             config.num_envs,
@@ -164,6 +174,7 @@ class Trainer:
         self._saved_at = (-1, -1)  # steps, and steps of the last evaluation
         self._glanced = 0.0
         self._evaluating = False  # a signal stopped an evaluation
+        self._remarked: set[str] = set()  # what was said of the games
         self._stop = False
 
     # ------------------------------------------------------------------------------------------------------ the loop
@@ -189,7 +200,18 @@ class Trainer:
             side.actor.observe(frames, np.ones(len(frames), dtype=bool))
 
     def train(self) -> Iterator[dict[str, Any]]:
-        """Plays and learns until the budget is spent or a signal comes; yields each line of metrics."""
+        """Plays and learns until the budget is spent or a signal comes; yields each line of metrics.
+
+        What a game or the memory stops is saved up to there: the other environments have done nothing wrong.
+        """
+        try:
+            yield from self._train()
+        except (GameError, OutOfMemoryError) as problem:
+            self.save()
+            on = f"; all before it is saved: tightrope resume {self.folder.path} goes on from there"
+            raise type(problem)(f"{problem}{on if self.config.save_replay else ''}") from None
+
+    def _train(self) -> Iterator[dict[str, Any]]:
         config = self.config
         with self.threads():
             self.end_epoch()  # one that a signal stopped
@@ -220,11 +242,13 @@ class Trainer:
         are here. They are chosen by the weights of one step before: after the updates that the half's last step made
         due, and not waiting for those that the other half's did.
         """
-        self._steps_before = self.steps
+        # Resumed where the game of one half broke this step off, the other half has played it already.
+        played = [side.played[1] for side in self.sides if side.played is not None]
+        self._steps_before = self.steps - sum(int(step.transition.sum()) for step in played)
         for side in self.sides:
             if side.sent is None:
                 self.send(side)
-        for side in self.sides:
+        for side in [side for side in self.sides if side.played is None]:
             self.receive(side)
             if self.overlap:
                 self.send(side)
@@ -285,6 +309,8 @@ class Trainer:
         rewards = all_of("rewards")
         if self.config.clip_rewards and self.info.rom is not None:
             rewards = np.clip(rewards, -1, 1)
+        for side in self.sides:
+            side.played = None
         with torch.cuda.stream(self.acting):
             frames = torch.cat([side.actor.newest for side in self.sides])
         if self.acting is not None:
@@ -372,13 +398,37 @@ class Trainer:
 
     def log(self) -> dict[str, Any]:
         """One line of metrics: the progress, and the learner's means since the last one."""
-        values = self.progress() | {"start_value": self.start_value()} | self.learner.read_telemetry()
+        learned = self.learner.read_telemetry()
+        if not all(math.isfinite(value) for value in learned.values()):
+            raise self.broken("loss")
+        values = self.progress() | {"start_value": self.start_value()} | learned
         behind, actions = self._behind
         values["updates_behind"] = behind / actions if actions else 0.0
         self._behind[:] = 0
         self._last_log = (self.frames, self.seconds)
         self.folder.log(values)
+        self.remark()
+        self.resources.check()
         return values
+
+    def broken(self, where: str) -> TightropeError:
+        """What is said of numbers that are none any more, once the batch that began it is saved."""
+        facts: dict[str, Any] = {"game": self.info.name, "seed": self.description.seed, "frames": self.frames}
+        self.folder.checkpoints.finish()  # begun when all was well
+        batch = keep_bad_batch(self.folder.path, self.learner, self.replay, facts)
+        return not_a_number(where, batch, next(iter(self.folder.checkpoints.saved()[::-1]), None), facts)
+
+    def remark(self) -> None:
+        """Says once what is odd about a game, though it may be meant so."""
+        side = max(self.sides, key=lambda side: int(side.life_steps.max()))
+        env = int(side.life_steps.argmax())
+        odd = {
+            "every game ends at its first step": self.games >= 100 and self.games == self.steps,
+            f"no end of a game in {ENDLESS:,} steps, and max_game_frames sets none": side.life_steps[env] >= ENDLESS,
+        }
+        for text in {text for text, holds in odd.items() if holds} - self._remarked:
+            self._remarked.add(text)
+            self.report(f"{self.info.name}: {text} ({side.game.place(env)})")
 
     def start_value(self) -> float | None:
         """Mean value of the episodes' first states since the last line of metrics; None if none began."""
@@ -394,6 +444,8 @@ class Trainer:
         if not due:
             self.epochs = epochs
             return
+        if not self.learner.sound():
+            raise self.broken("weights")
         began = time.monotonic()
         if self.evaluator is None:
             how = training_protocol(self.config, self.info.name)
@@ -447,9 +499,11 @@ class Trainer:
         if self._saved_at == (self.steps, self._evaluated_at):
             self.folder.checkpoints.finish()
             return
-        self.agent().save(self.folder.last)
         self._settle()
         learner = self.learner
+        if not learner.sound():
+            raise self.broken("weights")
+        self.agent().save(self.folder.last)
         tensors = {
             **{f"online.{n}": t for n, t in learner.online.state_dict().items()},
             **{f"target.{n}": t for n, t in learner.target.state_dict().items()},
@@ -467,6 +521,7 @@ class Trainer:
             tensors |= {f"side{i}.{name}": tensor for name, tensor in self._side_tensors(side).items()}
         facts = {
             "game": self.info.name,
+            "preset": self.description.preset,
             "config": self.config.to_dict(),
             "seed": self.description.seed,
             "frames": self.frames,
@@ -499,6 +554,10 @@ class Trainer:
         own = {f"network.{n}": t for n, t in actor.network.state_dict().items()} if self.overlap else {}
         # Actions that are being played are sent again; their outcome is not in the games' logs yet.
         sent = np.zeros(0, dtype=np.int64) if side.sent is None else side.sent
+        played: dict[str, np.ndarray] = {}
+        if side.played is not None:
+            actions, step, tails = side.played
+            played = {"actions": actions, "tails": tails} | vars(step)
         return {
             "random": actor.generator.get_state(),
             "start_values": actor.start_values,
@@ -508,6 +567,7 @@ class Trainer:
             **arrays_to_tensors("", {"life_steps": side.life_steps, "sent": sent}),
             **arrays_to_tensors("", {"epoch": np.array(side.epoch), "updates": np.array(side.updates)}),
             **arrays_to_tensors("game.", side.game.save()),
+            **arrays_to_tensors("played.", played),
         }
 
     def resume(self) -> None:
@@ -522,14 +582,18 @@ class Trainer:
             tensors, facts = self.folder.checkpoints.read(newest)
             if facts["game"] != self.info.name or facts["seed"] != self.description.seed:
                 raise TightropeError(f"{newest} belongs to another run: {facts['game']}, seed {facts['seed']}")
-            if facts["config"] != self.config.to_dict():
+            if facts.get("preset", self.description.preset) != self.description.preset:
+                raise TightropeError(f"{newest} belongs to a run of preset {facts['preset']}")
+            if learning(facts["config"]) != learning(self.config.to_dict()):
                 raise TightropeError(
                     f"{newest} belongs to a run with other numbers than {self.folder.path}/config.toml"
                 )
             self.folder.checkpoints.fill(self.replay, newest, tensors, facts)
             self._restore(tensors, facts)
-        except (KeyError, RuntimeError, ValueError, TypeError) as problem:
-            raise TightropeError(f"{newest} does not fit this run: {problem}") from None
+        except GameError as problem:
+            raise TightropeError(f"{newest} cannot be played again: {problem}") from None
+        except UNFIT as problem:
+            raise TightropeError(f"{newest} does not fit this run: {' '.join(str(problem).split())[:300]}") from None
         except TightropeError as problem:
             if len(saved) < 2:
                 raise
@@ -545,29 +609,33 @@ class Trainer:
 
         if "side0.updates" not in tensors:
             raise TightropeError(f"the checkpoint of {self.folder.path} is of an earlier version: train anew")
+        self._check_counts(facts)
         learner.online.load_state_dict(part("online."))
         learner.target.load_state_dict(part("target."))
         for i in range(len(learner.optimiser.mean)):
-            learner.optimiser.mean[i].copy_(tensors[f"rms_mean.{i}"])
-            learner.optimiser.square[i].copy_(tensors[f"rms_square.{i}"])
+            put(learner.optimiser.mean[i], tensors[f"rms_mean.{i}"], "the optimiser's mean")
+            put(learner.optimiser.square[i], tensors[f"rms_square.{i}"], "the optimiser's square")
         self._restore_random("learner", learner.generator, tensors["random.learner"], int(facts["steps"]))
-        learner.telemetry.copy_(tensors["telemetry"])
+        put(learner.telemetry, tensors["telemetry"], "telemetry")
         if learner.memory is not None:
             for name, tensor in part("memory.").items():
-                getattr(learner.memory, name).copy_(tensor)
+                put(getattr(learner.memory, name), tensor, f"memory of {name}")
         self.recent_scores.extend(tensors["recent_scores"].tolist())
         self._behind[:] = tensors["behind"].numpy()
         for i, side in enumerate(self.sides):
             own, actor = part(f"side{i}."), side.actor
             self._restore_random(f"actor {i}", actor.generator, own["random"], int(facts["steps"]) + i + 1)
-            actor.start_values.copy_(own["start_values"])
-            actor.frames.copy_(own["frames"])
-            actor.begins.copy_(own["begins"])
+            for name in ("start_values", "frames", "begins"):
+                put(getattr(actor, name), own[name], f"the actor's {name}")
             side.life_steps = own["life_steps"].numpy().copy()
             side.epoch, side.updates = int(own["epoch"]), int(own["updates"])
             if self.overlap:
                 actor.network.load_state_dict(part(f"side{i}.network."))
             side.game.restore(tensors_to_arrays("game.", own))
+            if played := tensors_to_arrays("played.", own):
+                actions, tails = played.pop("actions"), played.pop("tails")
+                side.played = (actions, Step(**played), tails)
+                put(actor.newest, torch.from_numpy(side.played[1].frames), "what the actor saw last")
             if len(own["sent"]):
                 side.sent = own["sent"].numpy().copy()
                 side.game.send(side.sent)
@@ -582,6 +650,20 @@ class Trainer:
         self._last_log = (int(facts["last_log_frames"]), self.seconds_before)
         self.folder.cut_back(facts["records"])
         self._settle()
+
+    def _check_counts(self, facts: dict[str, Any]) -> None:
+        """Refuses counts that no run of this budget comes to."""
+        most = self.config.frames // self.info.frames_per_step + 2 * self.config.num_envs
+        limits = {"steps": 0, "games": 0, "epochs": 0, "updates": 0, "last_log_frames": 0, "evaluated_at": -1}
+        counts = {name: facts[name] for name in limits} | {"started_at": facts["started_at"] or 0}
+        for name, count in counts.items():
+            if type(count) is not int or not limits.get(name, 0) <= count <= most * self.info.frames_per_step:
+                raise ValueError(f"{name} = {count!r}")
+        for score in (facts["best_score"], facts["last_score"]):
+            if score is not None and not math.isfinite(score):
+                raise ValueError(f"a score of {score!r}")
+        if facts["steps"] * self.info.frames_per_step != facts["frames"] or not 0 <= float(facts["seconds"]) < 1e12:
+            raise ValueError(f"frames = {facts['frames']!r}, seconds = {facts['seconds']!r}")
 
     def _restore_random(self, whose: str, generator: torch.Generator, state: torch.Tensor, fresh: int) -> None:
         if len(state) == len(generator.get_state()):

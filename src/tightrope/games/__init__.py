@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -23,6 +25,7 @@ __all__ = [
     "config_for",
     "default_preset",
     "make_game",
+    "refuse_unknown_module",
 ]
 
 MAZE_ID = "tightrope/Maze-v0"
@@ -60,6 +63,16 @@ def canonical(name: str) -> str:
         return known[name.lower()]
     hint = near(name, known)
     raise TightropeError(f"unknown game {name!r}{hint or '; tightrope games lists them'}")
+
+
+def refuse_unknown_module(name: str, file: Path, trust: bool) -> None:
+    """A game that a file calls module:Id would be imported, that is, executed: only where the user says so."""
+    module = name.partition(":")[0]
+    if ":" in name and module not in sys.modules and not trust:
+        raise TightropeError(
+            f"{file} asks for the Python module {module!r}: if you trust it, say --trust; in Python trust=True, or "
+            "import it first"
+        )
 
 
 def default_preset(name: str) -> str:
@@ -108,5 +121,7 @@ def make_game(name: str, num_envs: int, seed: int, options: GameOptions, env: En
             return gymnasium.make(gym_id, render_mode=mode, **kwargs)
         except (gymnasium.error.Error, ImportError, AttributeError) as problem:
             raise TightropeError(f"game {name} cannot be made: {problem}") from None
+        except Exception as problem:  # whatever a module of the user's own does when it is imported
+            raise TightropeError(f"game {name} cannot be made: {type(problem).__name__}: {problem}") from None
 
     return GymGame(name, make, num_envs, seed, options)

@@ -8,7 +8,7 @@ losing a life ends an episode for learning only.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,9 @@ class GameOptions:
     life_noops: int = 0
     sides: int = 1  # games like this that play in turn: each has its share of the cores
     render: bool = False  # keep pictures for `picture`
+    patience: float = field(
+        default=0.0, compare=False
+    )  # seconds that a step may take before it is said to hang; 0: any
 
 
 @dataclass
@@ -73,6 +76,11 @@ class Game(ABC):
 
     info: GameInfo
     num_envs: int
+    _log: ActionLog
+
+    def place(self, env: int) -> str:
+        """Where an environment is, in words from which it can be had again."""
+        return f"environment {env}, {self._log.lengths[env]:,} steps after seed {self._log.seed_of(env)}"
 
     @abstractmethod
     def seed(self, seed: int) -> None:
@@ -142,6 +150,13 @@ class ActionLog:
         self._told[self._all, self.lengths] = np.where(reset, -1 - actions, actions)
         self.lengths += 1
 
+    def mark(self) -> tuple[np.ndarray, np.ndarray]:
+        """What `back_to` needs to undo the step that comes."""
+        return self.seedings.copy(), self.lengths.copy()
+
+    def back_to(self, mark: tuple[np.ndarray, np.ndarray]) -> None:
+        self.seedings, self.lengths = mark
+
     def told(self, env: int) -> np.ndarray:
         return self._told[env, : self.lengths[env]]
 
@@ -150,8 +165,13 @@ class ActionLog:
         return {"log_seedings": self.seedings.copy(), "log_lengths": self.lengths.copy(), "log_actions": flat}
 
     def restore(self, saved: dict[str, np.ndarray]) -> None:
-        self.seedings = saved["log_seedings"].astype(np.int64)
-        self.lengths = saved["log_lengths"].astype(np.int64)
+        seedings, lengths = (saved[f"log_{name}"].astype(np.int64) for name in ("seedings", "lengths"))
+        whole = (seedings.shape, lengths.shape, int(lengths.sum())) == (
+            self._all.shape, self._all.shape, len(saved["log_actions"])
+        )  # fmt: skip
+        if not whole or lengths.min() < 0 or seedings.min() < 0:
+            raise ValueError("its log of actions is not whole")
+        self.seedings, self.lengths = seedings, lengths
         self._told = np.zeros((len(self._all), max(256, int(self.lengths.max()))), dtype=np.int16)
         starts = np.cumsum(self.lengths) - self.lengths
         for env, start, length in zip(self._all, starts, self.lengths, strict=True):

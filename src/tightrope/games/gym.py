@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.spaces.utils import flatdim, flatten
 
-from tightrope.errors import TightropeError
+from tightrope.errors import GameError, TightropeError
 from tightrope.games.base import ActionLog, Game, GameInfo, GameOptions, Step
+from tightrope.games.patience import HangsError, Patience
 
 #: Rebuild and seed an environment anew at the end of the first game after so many steps, so that its log stays short.
 RESEED_STEPS = 10_000
@@ -21,6 +22,7 @@ LEAST_SIDE = 36
 SIDE = 84
 
 EnvMaker = Callable[[], "gymnasium.Env[Any, Any]"]
+Answer = TypeVar("Answer")
 
 
 class Observations:
@@ -63,6 +65,24 @@ class Observations:
                 raise TightropeError(f"observations of {space} cannot be made into a vector") from None
             self.kind, self.frame_shape = "mlp", (features,)
 
+    def check(self, observation: Any) -> None:
+        """Refuses what the space does not promise, where it would be learned from as if it were something else."""
+        space = self.space
+        if isinstance(space, Box):
+            given = np.asarray(observation)
+            if given.shape != space.shape:
+                raise GameError(f"gave an observation of shape {given.shape}, not {space.shape}")
+            assert space.dtype is not None
+            # Another type is no matter as long as nothing is lost in it: 3.0 for 3 is, 0.5 for a byte is not.
+            if not np.can_cast(given.dtype, space.dtype, "same_kind") and not (
+                given.dtype.kind in "biuf" and np.array_equal(given.astype(space.dtype), given)
+            ):
+                raise GameError(f"gave an observation of type {given.dtype}, not {space.dtype}")
+            if given.dtype.kind == "f" and not np.isfinite(given).all():
+                raise GameError("gave an observation that is not a number")
+        elif not space.contains(observation):
+            raise GameError(f"gave an observation that is not in {space}")
+
     def frame(self, observation: Any) -> np.ndarray:
         """One observation as a frame."""
         if self.kind == "mlp":
@@ -90,11 +110,20 @@ class Observations:
         )
 
 
+def _promised(answer: Any, call: str, parts: tuple[str, ...]) -> Any:
+    """An answer of so many parts. (Gym before 0.26 gave fewer.)"""
+    if not isinstance(answer, tuple) or len(answer) != len(parts):
+        given = f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
+        raise GameError(f"gave {given} from {call}, not {len(parts)}: {', '.join(parts)}")
+    return answer
+
+
 class GymGame(Game):
     def __init__(self, name: str, make: EnvMaker, num_envs: int, seed: int, options: GameOptions) -> None:
         self._make = make
         self.num_envs = num_envs
         self.options = options
+        self._patience = Patience(options.patience)
         self._envs = [make() for _ in range(num_envs)]
         self._used = [False] * num_envs
         actions = self._envs[0].action_space
@@ -125,6 +154,21 @@ class GymGame(Game):
         self._resetting = np.zeros(num_envs, dtype=bool)  # the next step is a reset
         self._sent = np.zeros(num_envs, dtype=np.int64)
 
+    def _ask(self, env: int, what: Callable[[], Answer]) -> Answer:
+        """What an environment answers; whatever it does wrong is said in one sentence, with where it was."""
+        self._patience.calls += 1
+        try:
+            return what()
+        except HangsError:
+            done = f"has not answered for {self.options.patience:g} s (step_timeout_seconds)"
+        except GameError as problem:
+            done = str(problem)
+        except TightropeError:
+            raise
+        except Exception as problem:
+            done = f"raised {type(problem).__name__}: {' '.join(str(problem).split())[:300]}"
+        raise GameError(f"{self.info.name} {done}: {self.place(env)}") from None
+
     def _start(self, env: int) -> np.ndarray:
         """A new game; after a long log in an environment built and seeded anew."""
         if self._log.lengths[env] > RESEED_STEPS or self._log.seedings[env] == 0:
@@ -132,18 +176,41 @@ class GymGame(Game):
                 self._envs[env].close()
                 self._envs[env] = self._make()
             self._used[env] = True
-            observation, _ = self._envs[env].reset(seed=self._log.reseed(env))
+            answer = self._envs[env].reset(seed=self._log.reseed(env))
         else:
-            observation, _ = self._envs[env].reset()
+            answer = self._envs[env].reset()
+        observation, _ = _promised(answer, "reset", ("observation", "info"))
+        self._observations.check(observation)
         return self._observations.frame(observation)
 
+    def _step(self, env: int) -> tuple[np.ndarray, float, bool, bool]:
+        answer = self._envs[env].step(self._first_action + int(self._sent[env]))
+        parts = ("observation", "reward", "terminated", "truncated", "info")
+        observation, reward, terminated, truncated, _ = _promised(answer, "step", parts)
+        self._observations.check(observation)
+        if np.shape(reward) not in ((), (1,)) or not np.isfinite(np.asarray(reward, dtype=np.float64)).all():
+            raise GameError(f"gave the reward {reward}")
+        reward = np.asarray(reward, dtype=np.float64).item()
+        return self._observations.frame(observation), reward, bool(terminated), bool(truncated)
+
     def reset(self) -> np.ndarray:
-        return np.stack([self._start(env) for env in range(self.num_envs)])
+        with self._patience.watching():
+            return np.stack([self._ask(env, lambda: self._start(env)) for env in range(self.num_envs)])  # noqa: B023
 
     def send(self, actions: np.ndarray) -> None:
         self._sent = np.asarray(actions, dtype=np.int64)
 
     def receive(self) -> Step:
+        before = self._log.mark()
+        try:
+            with self._patience.watching():
+                return self._receive()
+        except GameError:
+            # As if the step had not begun: whoever saves now saves what was whole.
+            self._log.back_to(before)
+            raise
+
+    def _receive(self) -> Step:
         n = self.num_envs
         frames = np.empty((n, *self.info.frame_shape), dtype=self.info.frame_dtype)
         rewards = np.zeros(n, dtype=np.float64)
@@ -152,18 +219,14 @@ class GymGame(Game):
         self._log.append(self._sent, reset)
         for env in range(n):
             if reset[env]:
-                self._scores[env], self._game_frames[env] = 0.0, 0
-                frames[env] = self._start(env)
-                continue
-            observation, reward, terminated, truncated, _ = self._envs[env].step(
-                self._first_action + int(self._sent[env])
-            )
-            frames[env] = self._observations.frame(observation)
-            rewards[env], over[env] = float(reward), terminated
-            self._scores[env] += float(reward)
-            self._game_frames[env] += 1
-            limit = self.options.max_game_frames
-            cut[env] = not terminated and (truncated or (limit > 0 and self._game_frames[env] >= limit))
+                frames[env] = self._ask(env, lambda: self._start(env))  # noqa: B023
+            else:
+                frames[env], rewards[env], over[env], cut[env] = self._ask(env, lambda: self._step(env))  # noqa: B023
+        self._scores = np.where(reset, 0.0, self._scores + rewards)
+        self._game_frames = np.where(reset, 0, self._game_frames + 1)
+        if limit := self.options.max_game_frames:
+            cut |= ~reset & (self._game_frames >= limit)
+        cut &= ~over
         self._resetting = over | cut
         return Step(
             frames=frames,
@@ -191,14 +254,20 @@ class GymGame(Game):
         self._scores = saved["scores"].copy()
         self._game_frames = saved["game_frames"].astype(np.int64)
         self._resetting = saved["resetting"].astype(bool)
-        for env in range(self.num_envs):
-            self._used[env] = True
-            self._envs[env].reset(seed=self._log.seed_of(env))
-            for told in self._log.told(env).tolist():
-                if told < 0:
-                    self._envs[env].reset()
-                else:
-                    self._envs[env].step(self._first_action + told)
+        with self._patience.watching():
+            for env in range(self.num_envs):
+                self._ask(env, lambda: self._play_again(env))  # noqa: B023
+
+    def _play_again(self, env: int) -> None:
+        """What the log says, in an environment as it was made."""
+        self._used[env] = True
+        self._envs[env].reset(seed=self._log.seed_of(env))
+        for told in self._log.told(env).tolist():
+            self._patience.calls += 1
+            if told < 0:
+                self._envs[env].reset()
+            else:
+                self._envs[env].step(self._first_action + told)
 
     def picture(self) -> np.ndarray:
         try:

@@ -17,9 +17,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tightrope.errors import TightropeError
+from tightrope.files import read_text
 from tightrope.study.plan import Cell, read
 
 LOG, STATUS = "log.txt", "status.json"
+PATIENCE = 60.0  # seconds for an earlier attempt to end
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,13 @@ class Status:
     @classmethod
     def read(cls, folder: Path) -> Status:
         try:
-            return cls(**json.loads((folder / STATUS).read_text("utf-8")))
+            found = cls(**json.loads(read_text(folder / STATUS)))
+            if (type(found.state), type(found.error), type(found.pid)) != (str, str, int):
+                raise ValueError(f"{found} is no status")
+            return replace(found, seconds=float(found.seconds))
         except FileNotFoundError:
             return cls()
-        except (OSError, ValueError, TypeError) as problem:
+        except (OSError, ValueError, TypeError, RecursionError) as problem:
             raise TightropeError(f"cannot read {folder / STATUS}: {problem}") from None
 
     def write(self, folder: Path) -> None:
@@ -64,8 +69,11 @@ def play(cell: Cell, folder: Path) -> None:
 def train(cell: Cell, folder: Path) -> bool:
     """Begins the run in the folder or goes on with it; whether it has come to its end."""
     from tightrope import api
+    from tightrope.lock import held
     from tightrope.run import RunFolder
 
+    with held(folder, wait=PATIENCE):
+        pass  # an attempt before this one, whose node was given up, has ended too
     run = RunFolder(folder)
     begun = (folder / "config.toml").exists()
     if begun and run.checkpoints.saved() and not cell.config.save_replay and not run.ended():
@@ -75,7 +83,7 @@ def train(cell: Cell, folder: Path) -> bool:
     if not begun:
         api.train(cell.game, preset=cell.arm.preset, seed=cell.seed, device=cell.device, out=folder, **cell.arm.fields)
     elif not run.ended():
-        api.resume(folder)
+        api.resume(folder, trust=True)  # the study says the same game, and who runs it has written that
     if not run.ended():
         return False
     run.checkpoints.remove()  # up to 7 GB of replay that nothing will read again

@@ -1,57 +1,19 @@
-"""A study's folder: who may write to it, and how far its cells are."""
+"""A study's folder: what is in it, and how far its cells are."""
 
 from __future__ import annotations
 
-import fcntl
 import json
+import math
 import os
-import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from tightrope.errors import TightropeError
+from tightrope.files import check_readable, parse_toml, read_text
+from tightrope.lock import is_held
 from tightrope.study.cell import LOG, Status
 from tightrope.study.plan import Cell, Study, is_study, read
-
-
-@contextmanager
-def held(path: Path) -> Iterator[int]:
-    """The folder for one study at a time. Processes that inherit the file that is yielded hold it too."""
-    from tightrope.checkpoint import disk_error
-
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        file = open(path / ".lock", "a+")  # noqa: SIM115
-    except OSError as problem:
-        raise disk_error(path, problem) from None
-    with file:
-        if not _lock(file):
-            file.seek(0)
-            raise TightropeError(f"{path} is being run already, by process {file.read() or 'unknown'}; wait or stop it")
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield file.fileno()
-
-
-def _lock(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def is_held(path: Path) -> bool:
-    """Whether somebody runs the study."""
-    try:
-        with open(path / ".lock") as file:
-            return not _lock(file)
-    except OSError:
-        return False
 
 
 def prepare(study: Study, path: Path) -> None:
@@ -73,7 +35,7 @@ def refuse_if_changed(cell: Cell, path: Path) -> None:
     if not file.exists():
         return
     try:
-        began = tomllib.loads(file.read_text("utf-8"))
+        began = parse_toml(read_text(file))
         had: dict[str, Any] = {"preset": began["preset"]} | began["config"]
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise TightropeError(f"{file} is damaged: {problem}") from None
@@ -146,10 +108,11 @@ def survey(path: Path, study: Study | None = None) -> Survey:
 def last_line(path: Path) -> dict[str, Any]:
     """The newest whole line of metrics; {} where there is none."""
     try:
+        check_readable(path, math.inf)
         with open(path, "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 16_384))
             whole = file.read().rpartition(b"\n")[0]
         line: dict[str, Any] = json.loads(whole.rpartition(b"\n")[2])
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError, TightropeError):
         return {}
-    return line
+    return line if isinstance(line, dict) else {}

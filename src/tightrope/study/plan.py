@@ -12,7 +12,6 @@ lam-1 = { preset = "paper", lam = 1 }            # with fields of its own
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -22,11 +21,13 @@ from typing import Any
 from tightrope import config as settings
 from tightrope.config import Config
 from tightrope.errors import TightropeError, near
+from tightrope.files import parse_toml, read_text
 from tightrope.games import canonical, config_for
 from tightrope.run import slug
 
 #: What a study says beside the fields of a preset.
 OWN_KEYS = ("about", "games", "seeds", "device", "arms")
+MOST_CELLS = 10_000
 
 
 def suites() -> dict[str, list[str]]:
@@ -117,12 +118,14 @@ def read(source: str | Path) -> Study:
     """
     path = Path(source)
     if is_study(path):
-        return parse((path / "study.toml").read_text("utf-8"), path.resolve().name)
+        return parse(_text(path / "study.toml"), path.resolve().name)
     if str(source) in shipped():
         return parse((folder() / f"{source}.toml").read_text("utf-8"), str(source))
     try:
-        return parse(path.read_text("utf-8"), path.stem)
-    except (OSError, UnicodeDecodeError) as problem:
+        if not path.is_dir():
+            return parse(read_text(path), path.stem)
+        raise IsADirectoryError
+    except (OSError, ValueError) as problem:
         if path.is_dir():
             raise TightropeError(f"{path} is not a study: it has no study.toml") from None
         if path.exists():
@@ -131,12 +134,19 @@ def read(source: str | Path) -> Study:
         raise TightropeError(f"no study {str(source)!r}{near(str(source), shipped()) or known}") from None
 
 
+def _text(path: Path) -> str:
+    try:
+        return read_text(path)
+    except (OSError, ValueError) as problem:
+        raise TightropeError(f"cannot read {path}: {problem}") from None
+
+
 def parse(text: str, name: str) -> Study:
     """A study from its text. Whatever is wrong in it is refused here, in a sentence that begins with the study's name,
     before anything runs."""
     try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
+        values = parse_toml(text)
+    except ValueError as problem:
         raise TightropeError(f"study {name} is no TOML: {problem}") from None
     try:
         return _study(values, text, name)
@@ -167,6 +177,9 @@ def _study(values: dict[str, Any], text: str, name: str) -> Study:
         seeds=tuple(dict.fromkeys(seeds)),
         device=device,
     )
+    count = len(study.games) * len(study.arms) * len(study.seeds)
+    if count > MOST_CELLS:
+        raise TightropeError(f"{count:,} cells: at most {MOST_CELLS:,}; make several studies of it")
     folders: dict[Path, str] = {}
     for cell in study.cells:
         cell.config  # noqa: B018  # numbers that do not go together are refused now

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tightrope.errors import TightropeError
+from tightrope.lock import held
 from tightrope.study.cell import Status
-from tightrope.study.folder import Survey, held, prepare, survey
+from tightrope.study.folder import Survey, prepare, survey
 from tightrope.study.local import LocalPool
 from tightrope.study.plan import is_study, read
 from tightrope.study.show import Show

@@ -121,4 +121,4 @@ class Show:
             self._say(headline(survey))
 
     def _say(self, text: str) -> None:
-        self.console.print(time.strftime("%H:%M:%S ") + text, soft_wrap=True, markup=False)
+        self.console.print(time.strftime("%Y-%m-%d %H:%M:%S ") + text, soft_wrap=True, markup=False)
