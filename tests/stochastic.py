@@ -77,7 +77,7 @@ def share_of_wrong_bounds(seed: int, episodes: int, slip: float = 0.3, k: int = 
         rows = torch.arange(replay.head)
         rows = rows[replay.valid_centres(rows, torch.zeros_like(rows), learner.reach)]
         window = replay.window(rows, torch.zeros_like(rows), learner.reach)
-        _, low, high, _ = learner.bounds(window, learner.values(replay, window))
+        _, low, high, *_ = learner.bounds(window, learner.values(replay, window))
         value = learner.online.taken(replay.by_row, window.rows_BS, window.actions_B).detach()
         above = window.returns_B > value + 1e-5
         found[0] += above.sum().item()

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor, nn
 
 from tightrope import kernels
-from tightrope.network import QNetwork
+from tightrope.network import Form, QNetwork
 
 FRAME_SHAPE, STACK = (1, 84, 84), 4
 SIDE1, SIDE2, SIDE3 = 20, 9, 7  # of the three convolutions' outputs
@@ -33,9 +33,11 @@ _TYPES = {torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 def fits(
     network: QNetwork, batch_size: int, frame_shape: tuple[int, ...], frame_dtype: torch.dtype, stack: int
 ) -> bool:
-    """Whether the kernels are this network's. Those of the full layers hold a whole batch."""
+    """Whether the kernels are this network's: the paper's with its plain head. Those of the full layers hold a whole
+    batch."""
     known = (frame_shape, stack, frame_dtype) == (FRAME_SHAPE, STACK, torch.uint8)
-    return network.kind == "paper" and known and batch_size <= LARGEST_BATCH
+    plain = network.kind == "paper" and network.form == Form()
+    return plain and known and batch_size <= LARGEST_BATCH
 
 
 class FusedNetwork(QNetwork):

@@ -24,7 +24,7 @@ from tightrope.evaluation import Evaluator, training_protocol
 from tightrope.games import EnvMaker, Game, GameOptions, Step, make_game
 from tightrope.learner import Learner
 from tightrope.memory import Memory
-from tightrope.network import NetworkMaker, build_network, check_outputs, named_network
+from tightrope.network import Form, NetworkMaker, build_network, check_outputs, named_network
 from tightrope.replay import Replay, check_memory, needed_bytes
 from tightrope.run import Description, RunFolder
 from tightrope.scores import normalised
@@ -54,11 +54,6 @@ class Side:
     epoch: int = 0  # in which it last stepped
     sent: np.ndarray | None = None  # actions that are being played
     played: tuple[np.ndarray, Step, np.ndarray] | None = None  # actions, what came of them, and the returns' tails
-
-
-def updates_due(steps_since_start: int, config: Config) -> int:
-    """Updates that so many steps of learning call for, however many environments took them."""
-    return steps_since_start // config.update_every_steps
 
 
 class Trainer:
@@ -101,13 +96,17 @@ class Trainer:
                 f"are {info.stack} frames"
             )
         kind = network or named_network(config.network, info)
-        built = build_network(kind, info.state_shape, info.num_actions, info.scale, seed_for(seed, NETWORK))
+        built = build_network(
+            kind, info.state_shape, info.num_actions, info.scale, seed_for(seed, NETWORK), Form.of(config)
+        )
         if network is not None:
             check_outputs(built, info)
         built.use_bfloat16 = config.precision == "bfloat16"
-        needed = needed_bytes(config.replay_rows, info.frame_shape, info.frame_dtype)
+        notes = len(Learner.needed_notes(config))
+        needed = needed_bytes(config.replay_rows, info.frame_shape, info.frame_dtype, notes)
+        outputs = (info.num_actions, config.quantiles) if config.quantiles else (info.num_actions,)
         if self.device.type == "cpu":
-            needed += Memory.needed_bytes(config.replay_rows, info.num_actions)
+            needed += Memory.needed_bytes(config.replay_rows, *outputs)
         self.report(check_memory(needed, self.device))
         if config.save_replay:
             check_room(folder.path, needed)
@@ -122,8 +121,9 @@ class Trainer:
             self.device,
         )
         self.learner = Learner(built, config, self.device, seed_for(seed, LEARNER))
+        self.learner.keep_notes(self.replay)
         if self.device.type == "cpu":
-            self.learner.memory = Memory(self.replay.length * config.num_envs, info.num_actions)
+            self.learner.memory = Memory(self.replay.length * config.num_envs, *outputs)
         self.network = self.learner.online  # the plain network; a faster form of it shares its weights
         # Each half acts by weights of its own, which follow the learner's: so acting need not wait for the learner. On
         # a GPU it goes before the learner, whose work queues there.
@@ -302,7 +302,7 @@ class Trainer:
             self.started_at = self.steps
         if config.fast and not self.sped_up:
             self.speed_up()
-        due = updates_due(self.steps - self.started_at, config)
+        due = config.updates_due(self.steps - self.started_at)
         while self.learner.updates + self.learner.at_once <= due:
             self.learner.update(self.replay)
 
@@ -433,12 +433,8 @@ class Trainer:
         self._settle()
         learner = self.learner
         tensors = {
-            **{f"online.{n}": t for n, t in learner.online.state_dict().items()},
-            **{f"target.{n}": t for n, t in learner.target.state_dict().items()},
-            **{f"rms_mean.{i}": t for i, t in enumerate(learner.optimiser.mean)},
-            **{f"rms_square.{i}": t for i, t in enumerate(learner.optimiser.square)},
+            **learner.state(),
             "random.learner": learner.generator.get_state(),
-            "telemetry": learner.telemetry,
             "recent_scores": torch.tensor(list(self.recent_scores), dtype=torch.float64),
             "behind": torch.from_numpy(self._behind),
         }
@@ -503,7 +499,7 @@ class Trainer:
             tensors, facts = self.folder.checkpoints.read(newest)
             if facts["game"] != self.info.name or facts["seed"] != self.description.seed:
                 raise TightropeError(f"{newest} belongs to another run: {facts['game']}, seed {facts['seed']}")
-            if facts["config"] != self.config.to_dict():
+            if Config.stored(facts["config"]) != self.config:
                 raise TightropeError(
                     f"{newest} belongs to a run with other numbers than {self.folder.path}/config.toml"
                 )
@@ -526,13 +522,9 @@ class Trainer:
 
         if "side0.updates" not in tensors:
             raise TightropeError(f"the checkpoint of {self.folder.path} is of an earlier version: train anew")
-        learner.online.load_state_dict(part("online."))
-        learner.target.load_state_dict(part("target."))
-        for i in range(len(learner.optimiser.mean)):
-            learner.optimiser.mean[i].copy_(tensors[f"rms_mean.{i}"])
-            learner.optimiser.square[i].copy_(tensors[f"rms_square.{i}"])
+        for name, tensor in learner.state().items():
+            tensor.copy_(tensors[name])
         self._restore_random("learner", learner.generator, tensors["random.learner"], int(facts["steps"]))
-        learner.telemetry.copy_(tensors["telemetry"])
         if learner.memory is not None:
             for name, tensor in part("memory.").items():
                 getattr(learner.memory, name).copy_(tensor)

@@ -1,0 +1,52 @@
+"""What a state is worth and how a return is spread: the parts of a target that are no bound. Pure functions.
+
+Shapes as in bounds.py; X states beside a sample, A actions, N quantiles.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def best_values(values_BXA: Tensor, picks_BXA: Tensor | None) -> Tensor:
+    """The value of the best action in each state.
+
+    `picks` are the values by which the best action is picked, where that is another network's task: with Double DQN
+    (van Hasselt et al., 2016) the online network's. Without them it is the largest value.
+    """
+    if picks_BXA is None:
+        return values_BXA.amax(-1)
+    return values_BXA.gather(-1, picks_BXA.argmax(-1, keepdim=True))[..., 0]
+
+
+def soft_values(values_BXA: Tensor, log_policy_BXA: Tensor, temperature: float) -> Tensor:
+    """Munchausen's value of a state (Vieillard et al., 2020): the policy's mean of Q - temperature * log pi."""
+    return (log_policy_BXA.exp() * (values_BXA - temperature * log_policy_BXA)).sum(-1)
+
+
+def munchausen_bonus(
+    log_policy_BA: Tensor, actions_B: Tensor, share: float, temperature: float, floor: float
+) -> Tensor:
+    """What joins the reward: share * temperature * log pi(a | s), the scaled logarithm not below `floor`."""
+    scaled_B = temperature * log_policy_BA.gather(-1, actions_B[:, None])[:, 0]
+    return share * scaled_B.clamp(floor, 0.0)
+
+
+def quantile_gradient(quantiles_BN: Tensor, targets_BM: Tensor, width: float) -> Tensor:
+    """Gradient of the quantile Huber loss (Dabney et al., 2018, equation 10) with respect to the quantiles.
+
+    The loss of a sample is the sum over i of the mean over j of |tau_i - [u < 0]| H(u), u = target_j - quantile_i,
+    tau_i = (i + 1/2) / N, and H Huber's function of that width divided by it; of width 0, |u|.
+    """
+    count = quantiles_BN.shape[1]
+    taus_N = (torch.arange(count, device=quantiles_BN.device, dtype=quantiles_BN.dtype) + 0.5) / count
+    errors_BNM = targets_BM[:, None, :] - quantiles_BN[:, :, None]
+    slopes_BNM = (errors_BNM / width).clamp(-1, 1) if width else errors_BNM.sign()
+    weights_BNM = (taus_N[:, None] - (errors_BNM < 0).to(taus_N.dtype)).abs()
+    return -(weights_BNM * slopes_BNM).mean(-1)
+
+
+def ramp(start: float, end: float, done: float) -> float:
+    """From start to end in a straight line, then on at the end; `done` is the share of the way."""
+    return start + min(1.0, done) * (end - start)
