@@ -1,8 +1,8 @@
 """One gradient step: sample, value the neighbours with the target network, bound, pull Q towards the tightened target.
 
 Plain DQN is this code with no bounds: the window then has one state ahead and none behind. Every other switch (double,
-n-step, quantiles, priorities, multipliers ...) is a line or two on the same path; what they compute is in bounds.py,
-targets.py, priorities.py and optimisers.py.
+n-step, quantiles, priorities, multipliers ...) is a line or two on the same path; what they do is in targets.py,
+constraints.py, priorities.py and optimisers.py.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tightrope.bounds import lower_bounds, noise_growth, tighten, upper_bounds
+from tightrope.bounds import lower_bounds, tighten, upper_bounds
 from tightrope.config import Config
+from tightrope.constraints import LONG, EpisodeBounds, Luck, Multipliers, Settling
 from tightrope.memory import Memory
 from tightrope.network import QNetwork
 from tightrope.optimisers import limit_gradient, make_optimiser
 from tightrope.priorities import Priorities, importance
 from tightrope.replay import Chances, Reach, Replay, Window
-from tightrope.targets import best_values, munchausen_bonus, quantile_gradient, ramp, soft_values
+from tightrope.targets import best_values, munchausen_bonus, quantile_gradient, ramp, soft_values, spread
 
 #: What the learner sums up over the samples it sees; the trainer divides and resets.
 TELEMETRY = (
@@ -35,10 +36,6 @@ TELEMETRY = (
     "upper_gap",
     "return_tightest",
 )
-
-
-#: Steps of a return whose length is not kept: its noise has stopped growing long before, unless gamma is 1.
-LONG = 10_000
 
 
 class Batch(NamedTuple):
@@ -84,8 +81,6 @@ class Learner:
         self.due_at_once = max(1, config.updates_due(config.num_envs))
         self.group_size = math.gcd(config.target_every_updates, min(config.update_group, self.due_at_once))
         self.at_once = self.group_size  # updates of one call of `update`; a captured call holds several groups
-        #: Whether a group's samples and targets depend on nothing that the group before it changes.
-        self.prepares_ahead = not (config.double or config.priority != "none" or config.margin)
 
         def scalar(value: float) -> Tensor:
             return torch.tensor(value, device=device)
@@ -95,37 +90,28 @@ class Learner:
         self.learning_rate = scalar(config.learning_rate)
         self.beta = scalar(config.priority_beta_start)
         self.slide = scalar(1.0)
-        self.largest_share = scalar(1.0)
-        self.noise = torch.zeros(2, device=device)  # running sum of squared errors, and of their number
-        self.level = torch.zeros(2, device=device)  # sum of Q and number of samples since the target network followed
-        self.level_before = scalar(math.nan)  # mean Q under the target network before
-        self.settled = torch.tensor(config.upper_settled == 0, device=device)
-        self.notes: dict[str, Tensor] = {}  # by `keep_notes`
+        self.luck = Luck(config, device) if config.bounds and config.margin else None
+        self.settling = Settling(config.upper_settled, device) if config.upper_settled else None
+        #: Whether a group's samples and targets depend on nothing that the group before it changes.
+        self.prepares_ahead = not (config.double or config.priority != "none" or self.luck is not None)
+        # By `keep_notes`, where a switch asks for them.
         self.priorities: Priorities | None = None
+        self.multipliers: Multipliers | None = None
+        self.episode: EpisodeBounds | None = None
         self.memory: Memory | None = None  # of what the target network said: by the trainer, on a CPU
         self.captured: Callable[[], None] | None = None  # by fast.py
         # A sum for each place in a batch: added up only when somebody looks.
         self.telemetry = torch.zeros(len(TELEMETRY), config.batch_size, dtype=torch.float64, device=device)
 
-    @staticmethod
-    def needed_notes(config: Config) -> list[str]:
-        """What the learner keeps of each row of the replay."""
-        needed = ["priority"] if config.priority != "none" else []
-        if config.bounds and config.lam_schedule == "multipliers":
-            needed += ["lower_multiplier", "upper_multiplier"]
-        if config.bounds and config.horizon == "episode":
-            needed.append("episode_bound")
-        return needed
-
     def keep_notes(self, replay: Replay) -> None:
-        """Must be called once, before the first update; nothing is kept where no switch asks for it."""
-        fresh = {"priority": self.largest_share, "episode_bound": torch.full_like(self.lam, -torch.inf)}
-        for name in self.needed_notes(self.config):
-            self.notes[name] = replay.note(name, fresh.get(name, torch.zeros_like(self.lam)))
-        if "priority" in self.notes:
-            self.priorities = Priorities(
-                self.notes["priority"], self.largest_share, self.config.priority_exponent, self.config.priority_floor
-            )
+        """What some switches keep of each row of the replay. Must be called once, before the first update."""
+        config = self.config
+        if config.priority != "none":
+            self.priorities = Priorities(replay, config.priority_exponent, config.priority_floor)
+        if config.bounds and config.lam_schedule == "multipliers":
+            self.multipliers = Multipliers(replay, config)
+        if config.bounds and config.horizon == "episode":
+            self.episode = EpisodeBounds(replay)
 
     def state(self) -> dict[str, Tensor]:
         """Everything that learning changes, by the names it has in a checkpoint."""
@@ -133,15 +119,11 @@ class Learner:
             **{f"online.{name}": tensor for name, tensor in self.online.state_dict().items()},
             **{f"target.{name}": tensor for name, tensor in self.target.state_dict().items()},
             **self.optimiser.state(),
-            **{f"note.{name}": tensor for name, tensor in self.notes.items()},
             "telemetry": self.telemetry,
         }
-        if self.priorities is not None:
-            state["largest_share"] = self.largest_share
-        if self.config.margin:
-            state["noise"] = self.noise
-        if self.config.upper_settled:
-            state |= {"level": self.level, "level_before": self.level_before, "settled": self.settled}
+        for part in (self.luck, self.settling, self.priorities, self.multipliers, self.episode):
+            if part is not None:
+                state |= part.state()
         return state
 
     def update(self, replay: Replay) -> None:
@@ -185,15 +167,10 @@ class Learner:
 
     @torch.no_grad()
     def follow(self) -> None:
-        """The target network becomes the online one; and has Q settled since the last time?"""
+        """The target network becomes the online one."""
         self.target.follow(self.online)
-        if self.config.upper_settled:
-            # By less than a share of itself: never true of the first one, nor of a Q that is still zero everywhere.
-            level = self.level[0] / self.level[1]
-            change = (level - self.level_before).abs()
-            self.settled.copy_(change < self.config.upper_settled * self.level_before.abs())
-            self.level_before.copy_(level)
-            self.level.zero_()
+        if self.settling is not None:
+            self.settling.follow()
 
     @torch.no_grad()
     def prepare(self, replay: Replay, chances: Chances) -> Batch:
@@ -249,7 +226,9 @@ class Learner:
         """
         config = self.config
         q_B = self.means(outputs)
-        lower_B, upper_B = self.multiplied(q_B, batch)
+        lower_B, upper_B, rows_B = batch.lower_B, batch.upper_B, batch.rows_BS[:, -1]
+        if self.multipliers is not None:
+            lower_B, upper_B = self.multipliers.apply(rows_B, q_B, lower_B, upper_B)
         target_B, weight_B, _, _ = tighten(
             q_B, batch.y_B, lower_B, upper_B, self.lam, config.slack, config.both_violated == "mean",
             config.penalty, config.penalty_width,
@@ -269,7 +248,15 @@ class Learner:
             weights_B = importance(batch.share_B, self.beta)
             gradient = gradient * (weights_B[:, None] if config.quantiles else weights_B)
         low_gap_B, high_gap_B = (batch.lower_B - q_B).clamp(min=0), (q_B - batch.upper_B).clamp(min=0)
-        self.take_note(q_B, batch, low_gap_B, high_gap_B)
+        if self.priorities is not None:
+            priority_B = (q_B - batch.y_B).abs()
+            if config.priority == "violation":
+                priority_B = priority_B + low_gap_B + high_gap_B
+            self.priorities.update(rows_B, priority_B)
+        if self.luck is not None:
+            self.luck.see(q_B - batch.y_B)
+        if self.settling is not None:
+            self.settling.see(q_B)
         columns = {
             "samples": torch.ones_like(q_B),
             "loss": error_B.square(),
@@ -283,46 +270,6 @@ class Learner:
         self.telemetry[:, : len(q_B)] += torch.stack([columns[name] for name in TELEMETRY])
         return gradient
 
-    def multiplied(self, q_B: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The bounds as the augmented Lagrangian sees them, and the multipliers' own step.
-
-        With a multiplier mu, mu (L-Q) + lam/2 (L-Q)^2 pulls as the penalty alone pulls towards a bound that is mu / lam
-        higher; mu / lam is what is kept. While the bound is violated it grows, and while it is not it shrinks.
-        """
-        if "lower_multiplier" not in self.notes:
-            return batch.lower_B, batch.upper_B
-        config, rows_B = self.config, batch.rows_BS[:, -1]
-        moved = []
-        for name, excess_B in (
-            ("lower_multiplier", batch.lower_B - q_B),
-            ("upper_multiplier", q_B - batch.upper_B),
-        ):
-            kept_B = self.notes[name][rows_B]
-            moved.append(kept_B)
-            self.notes[name][rows_B] = (kept_B + config.multiplier_step * excess_B).clamp(0, config.multiplier_max)
-        return batch.lower_B + moved[0], batch.upper_B - moved[1]
-
-    def take_note(self, q_B: Tensor, batch: Batch, low_gap_B: Tensor, high_gap_B: Tensor) -> None:
-        """What later updates want to know of these samples."""
-        config = self.config
-        error_B = (q_B - batch.y_B).abs()
-        if self.priorities is not None:
-            priority_B = error_B + low_gap_B + high_gap_B if config.priority == "violation" else error_B
-            self.priorities.update(batch.rows_BS[:, -1], priority_B)
-        if config.margin:
-            kept = 1 - 1 / config.margin_updates
-            self.noise.mul_(kept).add_(torch.stack([error_B.square().mean(), torch.ones_like(self.lam)]))
-        if config.upper_settled:
-            self.level += torch.stack([q_B.sum(), torch.ones_like(q_B).sum()])
-
-    def margins(self, steps: Tensor) -> Tensor:
-        """By how much a return of so many steps may exceed its value by luck. One step's noise is that of the error."""
-        step = torch.ones_like(self.lam)
-        noise = (self.noise[0] / self.noise[1].clamp(min=1e-6)).sqrt()
-        # The error is that of n steps.
-        noise = noise / noise_growth(step * self.config.n_step, self.config.gamma)
-        return self.config.margin * noise * noise_growth(steps.to(noise.dtype), self.config.gamma)
-
     @torch.no_grad()
     def bounds(
         self, window: Window, outputs: Tensor, picks: Tensor | None = None
@@ -332,118 +279,98 @@ class Learner:
         Without bounds L is -inf and U is inf. `outputs` are the neighbours' by the target network [B, ahead and behind
         (and here), actions (, quantiles)]; `picks` the online network's values where that picks the best action.
         """
-        config = self.config
-        ahead = window.ahead_offsets_BA.shape[1]
         values = self.means(outputs)
-        values_BAX, picks_BAX = values[:, :ahead], picks[:, :ahead] if picks is not None else None
-
-        def through(values_BA: Tensor) -> Tensor:
-            return lower_bounds(
-                window.rewards_BH,
-                window.terminal_BH,
-                window.ahead_exists_BA,
-                window.ahead_offsets_BA,
-                values_BA,
-                config.gamma,
-            )
-
-        lower_BA = through(best_values(values_BAX, picks_BAX))
-        y_B = lower_BA.gather(1, window.target_B[:, None])[:, 0]
-        log_policy: Tensor | None = None
-        if config.munchausen:
-            log_policy = torch.log_softmax((values if picks is None else picks) / config.munchausen_temperature, -1)
-            soft_BA = soft_values(values_BAX, log_policy[:, :ahead], config.munchausen_temperature)
-            y_B = through(soft_BA).gather(1, window.target_B[:, None])[:, 0] + munchausen_bonus(
-                log_policy[:, -1], window.actions_B, config.munchausen, config.munchausen_temperature,
-                config.munchausen_floor,
-            )  # fmt: skip
-        never_B = torch.full_like(y_B, torch.inf)
-        if config.margin:
-            lower_BA = lower_BA - self.margins(window.ahead_offsets_BA)
-        # All that are no farther than K + 1 steps, but the target itself.
-        offset_B1 = window.ahead_offsets_BA.gather(1, window.target_B[:, None])
-        others_BA = (window.ahead_offsets_BA != offset_B1) & (window.ahead_offsets_BA <= self.reach.rows)
-        lower_B = torch.where(others_BA, lower_BA, -torch.inf).amax(1)
-        returns_B = window.returns_B.nan_to_num(nan=-torch.inf)
-        if config.margin:
-            returns_B = returns_B - self.margins(torch.full_like(returns_B, LONG))
-        if config.bounds and config.horizon == "episode":
-            lower_B = self.on_to_the_end(window, lower_BA, lower_B, returns_B, through)
-        by_return_B = torch.zeros_like(window.ended_B)
-        if config.bounds and config.use_return:
-            # By more than rounding: near an episode's end L, y and R are the same number, summed in another order.
-            others_B = torch.maximum(lower_B, y_B)
-            by_return_B = returns_B > others_B + 1e-4 * others_B.abs().clamp(min=1)
-            lower_B = torch.maximum(lower_B, returns_B)
-        upper_B = never_B
-        behind = window.behind_offsets_BC.shape[1]
-        if behind:
-            taken_BC = values[:, ahead : ahead + behind].gather(2, window.behind_actions_BC[..., None])[..., 0]
-            upper_BC = upper_bounds(
-                window.rewards_BM, window.behind_exists_BC, window.behind_offsets_BC, taken_BC, config.gamma
-            )
-            if config.margin:
-                scale_BC = config.gamma ** -window.behind_offsets_BC.to(taken_BC.dtype)
-                upper_BC = upper_BC + self.margins(window.behind_offsets_BC) * scale_BC
-            upper_B = upper_BC.amin(1)
-            if config.upper_settled:
-                upper_B = torch.where(self.settled, upper_B, torch.inf)
-        if not config.bounds_at_end:
+        worth_BA = self.through(window, best_values(values, picks, window.ahead_offsets_BA.shape[1]))
+        y_B, spread_BN = self.target_of(window, outputs, values, picks, worth_BA)
+        lower_B, by_return_B = self.lower(window, worth_BA, y_B)
+        upper_B = self.upper(window, values)
+        if not self.config.bounds_at_end:
             # As the released program: an episode's last step has the target R_j, and no bounds.
             known_B = window.ended_B & ~window.returns_B.isnan()
             y_B = torch.where(known_B, window.returns_B, y_B)
-            lower_B = torch.where(window.ended_B, -never_B, lower_B)
-            upper_B = torch.where(window.ended_B, never_B, upper_B)
-            by_return_B &= ~window.ended_B
-        spread_BN = self.spread(window, outputs, values, picks_BAX, log_policy)
-        rows_B = window.rows_BS[:, -1]
-        share_B = torch.ones_like(y_B) if self.priorities is None else self.priorities.shares[rows_B]
+            lower_B = torch.where(window.ended_B, -torch.inf, lower_B)
+            upper_B = torch.where(window.ended_B, torch.inf, upper_B)
+            by_return_B = by_return_B & ~window.ended_B
+        share_B = torch.ones_like(y_B)
+        if self.priorities is not None:
+            share_B = self.priorities.shares[window.rows_BS[:, -1]]
         return y_B, lower_B, upper_B, by_return_B, spread_BN, share_B
 
-    def on_to_the_end(
-        self,
-        window: Window,
-        lower_BA: Tensor,
-        lower_B: Tensor,
-        returns_B: Tensor,
-        through: Callable[[Tensor], Tensor],
-    ) -> Tensor:
-        """L_max over all horizons up to the episode's end, by way of what was found for the rows ahead.
+    def through(self, window: Window, values_BA: Tensor) -> Tensor:
+        """What the sample is worth by way of each state ahead, if those are worth this."""
+        return lower_bounds(
+            window.rewards_BH,
+            window.terminal_BH,
+            window.ahead_exists_BA,
+            window.ahead_offsets_BA,
+            values_BA,
+            self.config.gamma,
+        )
 
-        The largest bound over all horizons is r_j + gamma max(V(s_(j+1)), the largest bound of row j+1): so each row
-        keeps the largest that was found for it, and hands it back to the rows before. What a row keeps is replaced, not
-        raised, whenever it is sampled: values that were too high go away.
-        """
-        bounds = self.notes["episode_bound"]
-        kept_BA = torch.where(window.ahead_acted_BA, bounds[window.ahead_rows_BAS[..., -1]], -torch.inf)
-        farther_BA = torch.where(window.ahead_acted_BA, through(kept_BA), -torch.inf)
-        if self.config.margin:
-            farther_BA = farther_BA - self.margins(window.ahead_offsets_BA)
-        lower_B = torch.maximum(lower_B, farther_BA.amax(1))
-        own_B = torch.maximum(lower_B, lower_BA.amax(1))
-        if self.config.use_return:
-            own_B = torch.maximum(own_B, returns_B)
-        bounds[window.rows_BS[:, -1]] = own_B
-        return lower_B
+    def target_of(
+        self, window: Window, outputs: Tensor, values: Tensor, picks: Tensor | None, worth_BA: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """y, and how its quantiles lie around it."""
+        config = self.config
+        sample_B = torch.arange(len(outputs), device=outputs.device)
+        at = (sample_B, window.target_B)  # the state it bootstraps from
+        choosing = values if picks is None else picks
+        y_B, policy_BX = worth_BA[at], None
+        if config.munchausen:
+            temperature = config.munchausen_temperature
+            log_policy = torch.log_softmax(choosing / temperature, -1)
+            policy_BX = log_policy[at].exp()
+            ahead = worth_BA.shape[1]
+            y_B = self.through(window, soft_values(values[:, :ahead], log_policy[:, :ahead], temperature))[at]
+            y_B = y_B + munchausen_bonus(
+                log_policy[:, -1], window.actions_B, config.munchausen, temperature, config.munchausen_floor
+            )
+        if not config.quantiles:
+            return y_B, outputs.new_zeros(len(outputs), 0)
+        offset_B = window.ahead_offsets_BA[at]
+        goes_on_B = ~window.terminal_BH[sample_B, offset_B - 1]
+        return y_B, spread(outputs[at], choosing[at], policy_BX, goes_on_B, config.gamma**offset_B)
 
-    def spread(
-        self, window: Window, outputs: Tensor, values: Tensor, picks_BAX: Tensor | None, log_policy: Tensor | None
-    ) -> Tensor:
-        """How the target's quantiles lie around its mean: as those of the state it bootstraps from, discounted."""
-        if not self.config.quantiles:
-            return outputs.new_zeros(len(outputs), 0)
-        column_B = window.target_B
-        sample_B = torch.arange(len(column_B), device=column_B.device)
-        outputs_BXN = outputs[sample_B, column_B]
-        if log_policy is not None:
-            outputs_BN = (log_policy[sample_B, column_B].exp()[..., None] * outputs_BXN).sum(1)
-        else:
-            picks_BX = values[sample_B, column_B] if picks_BAX is None else picks_BAX[sample_B, column_B]
-            outputs_BN = outputs_BXN[sample_B, picks_BX.argmax(-1)]
-        offset_B = window.ahead_offsets_BA[sample_B, column_B]
-        ends_B = window.terminal_BH[sample_B, offset_B - 1]
-        factor_B = torch.where(ends_B, 0.0, self.config.gamma ** offset_B.to(outputs.dtype))
-        return factor_B[:, None] * (outputs_BN - outputs_BN.mean(1, keepdim=True))
+    def lower(self, window: Window, worth_BA: Tensor, y_B: Tensor) -> tuple[Tensor, Tensor]:
+        """L_max, and where R_j makes it."""
+        config, offsets_BA = self.config, window.ahead_offsets_BA
+        if not config.bounds:
+            return torch.full_like(y_B, -torch.inf), torch.zeros_like(window.ended_B)
+        lower_BA = worth_BA
+        if self.luck is not None:
+            lower_BA = lower_BA - self.luck.of(offsets_BA)
+        # All that are no farther than K + 1 steps, but the target itself.
+        others_BA = (offsets_BA != offsets_BA.gather(1, window.target_B[:, None])) & (offsets_BA <= self.reach.rows)
+        lower_B = torch.where(others_BA, lower_BA, -torch.inf).amax(1)
+        returns_B = torch.full_like(y_B, -torch.inf)
+        if config.use_return:
+            returns_B = window.returns_B.nan_to_num(nan=-torch.inf)
+            if self.luck is not None:
+                returns_B = returns_B - self.luck.of(torch.full_like(returns_B, LONG))
+        if self.episode is not None:
+            beyond_BA = self.through(window, self.episode.ahead(window))
+            beyond_BA = torch.where(window.ahead_acted_BA, beyond_BA, -torch.inf)
+            if self.luck is not None:
+                beyond_BA = beyond_BA - self.luck.of(offsets_BA)
+            lower_B = torch.maximum(lower_B, beyond_BA.amax(1))
+            self.episode.keep(window, torch.maximum(returns_B, torch.maximum(lower_B, lower_BA.amax(1))))
+        # By more than rounding: near an episode's end L, y and R are the same number, summed in another order.
+        others_B = torch.maximum(lower_B, y_B)
+        by_return_B = returns_B > others_B + 1e-4 * others_B.abs().clamp(min=1)
+        return torch.maximum(lower_B, returns_B), by_return_B
+
+    def upper(self, window: Window, values: Tensor) -> Tensor:
+        """U_min: by the target network's value of the actions that were taken, so that nobody picks one."""
+        config, offsets_BC = self.config, window.behind_offsets_BC
+        ahead, behind = window.ahead_offsets_BA.shape[1], offsets_BC.shape[1]
+        if not behind:
+            return torch.full_like(values[:, 0, 0], torch.inf)
+        taken_BC = values[:, ahead : ahead + behind].gather(2, window.behind_actions_BC[..., None])[..., 0]
+        upper_BC = upper_bounds(window.rewards_BM, window.behind_exists_BC, offsets_BC, taken_BC, config.gamma)
+        if self.luck is not None:
+            upper_BC = upper_BC + self.luck.of(offsets_BC) * config.gamma ** -offsets_BC.to(taken_BC.dtype)
+        upper_B = upper_BC.amin(1)
+        return upper_B if self.settling is None else torch.where(self.settling.settled, upper_B, torch.inf)
 
     def read_telemetry(self) -> dict[str, float]:
         """Means since the last reading, by name, and a fresh start. Gaps are means over the violations."""
@@ -456,8 +383,8 @@ class Learner:
         for side in ("lower", "upper"):
             count = total[f"{side}_violated"]
             means[f"{side}_gap"] = total[f"{side}_gap"] / count if count else 0.0
-        if self.config.margin:
-            means["noise"] = float((self.noise[0] / self.noise[1].clamp(min=1e-6)).sqrt())
-        if self.config.upper_settled:
-            means["settled"] = float(self.settled)
+        if self.luck is not None:
+            means["noise"] = float(self.luck.noise)
+        if self.settling is not None:
+            means["settled"] = float(self.settling.settled)
         return means

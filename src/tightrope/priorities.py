@@ -6,14 +6,20 @@ over a million rows takes microseconds, has a fixed shape and asks the host noth
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from tightrope.replay import Replay
+
 
 class Priorities:
-    def __init__(self, shares: Tensor, largest: Tensor, exponent: float, floor: float) -> None:
-        self.shares = shares  # p^alpha by row, 0 where there is no transition
-        self.largest = largest  # so far; what a new row starts with, so that each is soon looked at once
+    def __init__(self, replay: Replay, exponent: float, floor: float) -> None:
+        # The largest so far is what a new row starts with, so that each is soon looked at once.
+        self.largest = torch.ones((), device=replay.device)
+        self.shares = replay.note("priority", self.largest)  # p^alpha by row, 0 where there is no transition
         self.exponent = exponent
         self.floor = floor
 
@@ -29,6 +35,9 @@ class Priorities:
         shares_B = (priority_B + self.floor) ** self.exponent
         self.shares[rows_B] = shares_B
         self.largest.copy_(torch.maximum(self.largest, shares_B.amax()))
+
+    def state(self) -> dict[str, Tensor]:
+        return {"priority": self.shares, "largest_priority": self.largest}
 
 
 def importance(shares_B: Tensor, beta: Tensor) -> Tensor:

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 
-def best_values(values_BXA: Tensor, picks_BXA: Tensor | None) -> Tensor:
-    """The value of the best action in each state.
+def best_values(values: Tensor, picks: Tensor | None, ahead: int) -> Tensor:
+    """The value of the best action in each of the first `ahead` states.
 
     `picks` are the values by which the best action is picked, where that is another network's task: with Double DQN
     (van Hasselt et al., 2016) the online network's. Without them it is the largest value.
     """
-    if picks_BXA is None:
-        return values_BXA.amax(-1)
-    return values_BXA.gather(-1, picks_BXA.argmax(-1, keepdim=True))[..., 0]
+    if picks is None:
+        return values[:, :ahead].amax(-1)
+    return values[:, :ahead].gather(-1, picks[:, :ahead].argmax(-1, keepdim=True))[..., 0]
 
 
 def soft_values(values_BXA: Tensor, log_policy_BXA: Tensor, temperature: float) -> Tensor:
@@ -31,6 +31,23 @@ def munchausen_bonus(
     """What joins the reward: share * temperature * log pi(a | s), the scaled logarithm not below `floor`."""
     scaled_B = temperature * log_policy_BA.gather(-1, actions_B[:, None])[:, 0]
     return share * scaled_B.clamp(floor, 0.0)
+
+
+def spread(
+    outputs_BXN: Tensor, picks_BX: Tensor, policy_BX: Tensor | None, goes_on_B: Tensor, discount_B: Tensor
+) -> Tensor:
+    """How a target's quantiles lie around its mean: as those of the state it bootstraps from, discounted.
+
+    They are those of the action that is picked, or with a policy their mean over it, quantile by quantile. A target
+    that does not bootstrap is one number.
+    """
+    if policy_BX is None:
+        best_B11 = picks_BX.argmax(-1)[:, None, None]
+        quantiles_BN = outputs_BXN.gather(1, best_B11.expand(-1, 1, outputs_BXN.shape[-1]))[:, 0]
+    else:
+        quantiles_BN = (policy_BX[..., None] * outputs_BXN).sum(1)
+    factor_B = torch.where(goes_on_B, discount_B, 0.0)
+    return factor_B[:, None] * (quantiles_BN - quantiles_BN.mean(1, keepdim=True))
 
 
 def quantile_gradient(quantiles_BN: Tensor, targets_BM: Tensor, width: float) -> Tensor:

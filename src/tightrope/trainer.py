@@ -18,6 +18,7 @@ from tightrope.actor import Actor
 from tightrope.agent import Agent, AgentFacts
 from tightrope.checkpoint import arrays_to_tensors, check_room, tensors_to_arrays
 from tightrope.config import Config
+from tightrope.constraints import needed_notes
 from tightrope.device import pick_device, threads
 from tightrope.errors import TightropeError
 from tightrope.evaluation import Evaluator, training_protocol
@@ -102,8 +103,7 @@ class Trainer:
         if network is not None:
             check_outputs(built, info)
         built.use_bfloat16 = config.precision == "bfloat16"
-        notes = len(Learner.needed_notes(config))
-        needed = needed_bytes(config.replay_rows, info.frame_shape, info.frame_dtype, notes)
+        needed = needed_bytes(config.replay_rows, info.frame_shape, info.frame_dtype, needed_notes(config))
         outputs = (info.num_actions, config.quantiles) if config.quantiles else (info.num_actions,)
         if self.device.type == "cpu":
             needed += Memory.needed_bytes(config.replay_rows, *outputs)
