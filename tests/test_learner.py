@@ -84,10 +84,14 @@ def table_learner(states: int, actions: int, **fields: Any) -> tuple[Learner, to
 
 
 def filled(
-    episodes: list[list[tuple[int, int, float]]], last: list[int], gamma: float, terminal: bool = True
+    episodes: list[list[tuple[int, int, float]]],
+    last: list[int],
+    gamma: float,
+    terminal: bool = True,
+    rows: int = 4096,
 ) -> Replay:
     """A replay of one environment with these (state, action, reward) episodes and the state after each."""
-    replay = Replay(4096, 1, (1,), np.dtype(np.float32), 1, 4, gamma, torch.device("cpu"))
+    replay = Replay(rows, 1, (1,), np.dtype(np.float32), 1, 4, gamma, torch.device("cpu"))
     frame = lambda s: np.full((1, 1), s, np.float32)  # noqa: E731
     no, yes = np.array([False]), np.array([True])
     replay.start(frame(episodes[0][0][0]))

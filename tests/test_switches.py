@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+import tightrope
 from oracle import Episode, PaperUpdate, laid_out, largest_bound, n_step_target
 from test_bounds import lives_of_two, values_of
 from test_learner import Table, filled, table_learner
@@ -239,6 +241,15 @@ def test_only_the_papers_own_network_goes_through_the_fused_kernels() -> None:
         assert fused.fits(network, 32, (1, 84, 84), torch.uint8, 4) == fits
     network = build_network("impala", (4, 84, 84), 6, 1 / 255, 0)
     assert not fused.fits(network, 32, (1, 84, 84), torch.uint8, 4)
+
+
+def test_an_agent_with_another_head_is_saved_and_loaded(tmp_path: Path) -> None:
+    agent = tightrope.train("maze", frames=400, learn_start_steps=100, dueling=True, quantiles=4, n_step=3,
+                            eval_every_epochs=0, out=tmp_path / "run", quiet=True, device="cpu")  # fmt: skip
+    loaded = tightrope.load(tmp_path / "run", device="cpu")
+    cells = list(range(5))
+    assert agent.q_values(cells).any()
+    assert np.array_equal(loaded.q_values(cells), agent.q_values(cells))
 
 
 def test_a_network_of_ones_own_has_its_own_head() -> None:
