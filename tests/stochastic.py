@@ -77,7 +77,7 @@ class Learned:
     reached: int  # updates until the start was worth 90 % of what it is worth; 0 for never
 
 
-def learned(seed: int, slip: float, updates: int, episodes: int = 1500, **fields: Any) -> Learned:
+def learned(seed: int, slip: float, updates: int, episodes: int = 800, **fields: Any) -> Learned:
     """Learns from a fixed replay, so that what differs is the method and not the experience."""
     from test_learner import Table, filled
 
@@ -174,9 +174,9 @@ if __name__ == "__main__":
     for name, fields in ARMS.items():
         cells = []
         for slip in (0.0, 0.1, 0.25, 0.5):
-            found = [learned(seed, slip, 4_000, **fields) for seed in range(2)]
+            found = [learned(seed, slip, 2_000, **fields) for seed in range(2)]
             cells.append(f"{np.mean([f.bias for f in found]):+.1%}")
             if slip == 0:
                 cells[-1] += "; " + " and ".join(f"{f.reached:,}" if f.reached else "never" for f in found)
-        cells.append("{:.2f}, {:.2f}".format(*gamble(4_000, **fields)))
+        cells.append("{:.2f}, {:.2f}".format(*gamble(2_000, **fields)))
         print(f"| {name} | {' | '.join(cells)} |", flush=True)

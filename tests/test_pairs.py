@@ -24,7 +24,7 @@ SWITCHES: dict[str, list[dict[str, Any]]] = {
     "bounds": [{}, {"bounds": False}],
     "double": [{}, {"double": True}],
     "dueling": [{}, {"dueling": True}],
-    "quantiles": [{}, {"quantiles": 5}],
+    "quantiles": [{}, {"quantiles": 5}, {"quantiles": 3, "implicit": True}],
     "n-step": [{}, {"n_step": 3}, {"n_step": 7}],
     "priority": [{}, {"priority": "error"}, {"priority": "violation"}],
     "munchausen": [{}, {"munchausen": 0.9}],

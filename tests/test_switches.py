@@ -23,7 +23,7 @@ from tightrope.constraints import Luck, Settling
 from tightrope.errors import TightropeError
 from tightrope.impala import SpectralConv2d
 from tightrope.learner import Batch, Learner
-from tightrope.network import Dueling, Form, QNetwork, build_network, stacked
+from tightrope.network import Dueling, Form, Implicit, QNetwork, build_network, stacked
 from tightrope.optimisers import Adam, limit_gradient
 from tightrope.priorities import Priorities, importance
 from tightrope.replay import Reach, Replay
@@ -171,7 +171,8 @@ def test_dueling_is_value_plus_advantage_less_its_mean() -> None:
 def test_heads_of_every_network(kind: str) -> None:
     shape = (2, 40, 40) if kind in ("paper", "impala") else (2, 8, 8)
     states = torch.randint(0, 256, (3, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    for form in (Form(), Form(dueling=True), Form(quantiles=7), Form(dueling=True, quantiles=7)):
+    implicit = Form(quantiles=7, implicit=True), Form(dueling=True, quantiles=7, implicit=True)
+    for form in (Form(), Form(dueling=True), Form(quantiles=7), Form(dueling=True, quantiles=7), *implicit):
         network = build_network(kind, shape, 4, 1 / 255, 0, form)
         outputs = network.outputs(states)
         assert outputs.shape == ((3, 4, 7) if form.quantiles else (3, 4))
@@ -260,17 +261,19 @@ def test_a_network_of_ones_own_has_its_own_head() -> None:
 # ------------------------------------------------------------------------------------------------ quantiles of a return
 
 
+@pytest.mark.parametrize("implicit", [False, True])
 @pytest.mark.parametrize("width", [1.0, 0.3, 0.0])
-def test_the_quantile_gradient_is_that_of_the_quantile_huber_loss(width: float) -> None:
+def test_the_quantile_gradient_is_that_of_the_quantile_huber_loss(width: float, implicit: bool) -> None:
     draw = torch.Generator().manual_seed(0)
     theta = torch.randn(3, 5, generator=draw, dtype=torch.float64, requires_grad=True)
     targets = torch.randn(3, 4, generator=draw, dtype=torch.float64)
+    levels = torch.rand(3, 5, generator=draw, dtype=torch.float64) if implicit else None
     loss = torch.zeros((), dtype=torch.float64)
     for b in range(3):
         for i in range(5):
             for j in range(4):
                 u = targets[b, j] - theta[b, i]
-                tau = (2 * i + 1) / 10
+                tau = (2 * i + 1) / 10 if levels is None else levels[b, i].item()
                 if width == 0:
                     huber = u.abs()
                 elif u.abs() <= width:
@@ -279,7 +282,7 @@ def test_the_quantile_gradient_is_that_of_the_quantile_huber_loss(width: float) 
                     huber = u.abs() - 0.5 * width
                 loss = loss + abs(tau - float(u < 0)) * huber / 4
     (expected,) = torch.autograd.grad(loss, theta)
-    torch.testing.assert_close(quantile_gradient(theta.detach(), targets, width), expected)
+    torch.testing.assert_close(quantile_gradient(theta.detach(), targets, width, levels), expected)
 
 
 def test_quantiles_find_the_distribution_of_a_random_reward() -> None:
@@ -289,6 +292,39 @@ def test_quantiles_find_the_distribution_of_a_random_reward() -> None:
         reward = torch.tensor([[float((i * 7) % 4)]])
         theta -= 0.02 * (1 - i / 4000) * quantile_gradient(theta, reward, 0.0)
     assert theta[0].tolist() == pytest.approx([0, 1, 2, 3], abs=0.05)
+
+
+def test_implicit_quantiles_by_their_formula() -> None:
+    """Dabney et al., 2018, equation 4, and the head behind it."""
+    head = Implicit(6, nn.Linear(6, 2), 3)
+    draw = torch.Generator().manual_seed(0)
+    features, levels = torch.randn(4, 6, generator=draw), torch.rand(4, 3, generator=draw)
+    found = head(features, levels)
+    assert found.shape == (4, 2, 3)
+    weight, bias = (p.detach().numpy().astype(np.float64) for p in head.embedding.parameters())
+    for b in range(4):
+        for i in range(3):
+            cosines = np.array([math.cos(math.pi * n * levels[b, i].item()) for n in range(64)])
+            embedded = np.maximum(weight @ cosines + bias, 0)
+            expected = head.head(torch.tensor(features[b].numpy() * embedded, dtype=torch.float32))
+            torch.testing.assert_close(found[b, :, i], expected, rtol=1e-4, atol=1e-4)
+    even = torch.tensor([[1 / 6, 3 / 6, 5 / 6]]).expand(4, -1)
+    torch.testing.assert_close(head(features), head(features, even))
+
+
+def test_levels_are_drawn_anew_one_in_each_part() -> None:
+    replay = played(4, 60, 0)
+    config = preset("minatar").replace(quantiles=4, implicit=True, batch_size=500)
+    learner = Learner(build_network("small", (2, 6, 6), 3, 1.0, 0, Form.of(config)), config, CPU, 0)
+    first, second = (learner.draw(replay).levels for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert not torch.equal(first, second)
+    for i in range(4):
+        assert i / 4 <= first[:, i].min() < i / 4 + 0.01
+        assert (i + 1) / 4 - 0.01 < first[:, i].max() <= (i + 1) / 4
+    with pytest.raises(TightropeError, match="needs quantiles"):
+        preset("paper").replace(implicit=True)
 
 
 class Quantiles(nn.Module):
@@ -418,6 +454,14 @@ def test_rows_are_sampled_in_proportion_to_their_priorities_within_binomial_erro
     deviation = (counts[rows] - n * expected) / np.sqrt(n * expected * (1 - expected))
     assert np.abs(deviation).max() < 4.5, "of some 590 rows one beyond 4.5 standard errors is not to be expected"
     assert deviation.std() == pytest.approx(1.0, abs=0.15)
+
+
+def test_a_row_is_drawn_by_where_the_chance_falls() -> None:
+    replay = filled([[(0, 0, 0.0)] * 3], [1], 0.9, rows=8)
+    priorities = Priorities(replay, exponent=1.0, floor=0.0)
+    priorities.shares.copy_(torch.tensor([0.0, 1.0, 0.0, 3.0, 0.0, 0.0, 0.0, 0.0]))
+    chances = torch.tensor([0.0, 0.24, 0.25, 0.999999], dtype=torch.float64)
+    assert priorities.draw(chances).tolist() == [1, 1, 3, 3], "never a row whose share is 0"
 
 
 def test_importance_weights_by_their_definition() -> None:

@@ -113,6 +113,7 @@ class Config:
     spectral_norm: bool = setting("spectral normalisation of the residual blocks of network impala")
     dueling: bool = setting("the head adds a state's value and its actions' advantages")
     quantiles: int = setting("quantiles of the return in the head, for each action; 0: its mean alone", "", 0, 256)
+    implicit: bool = setting("quantiles at levels drawn anew for each update (implicit quantiles), not at fixed ones")
     double: bool = setting("the online network picks the next action, the target network values it")
     n_step: int = setting("rewards in the target y before it bootstraps; fewer at an episode's end", "steps", 1, 64)
     munchausen: float = setting("share of the taken action's log-probability that joins its reward; 0: none", "", 0, 1)
@@ -182,6 +183,8 @@ class Config:
                 raise TightropeError(f"{name} = {draws}: must be 0 where k = 0, which leaves none to draw")
             if draws > horizons and self.draw == "slide":
                 raise TightropeError(f"{name} = {draws}: must not exceed the {horizons} horizons that it slides over")
+        if self.implicit and not self.quantiles:
+            raise TightropeError("implicit = True: needs quantiles, the number of levels")
         if self.lam_schedule == "multipliers" and self.lam == 0:
             raise TightropeError("lam = 0.0: must be above 0 for multipliers, which are counted in units of it")
 
@@ -252,6 +255,7 @@ ADDED_LATER: dict[str, Any] = {
     "spectral_norm": False,
     "dueling": False,
     "quantiles": 0,
+    "implicit": False,
     "double": False,
     "n_step": 1,
     "munchausen": 0.0,

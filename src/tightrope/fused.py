@@ -63,12 +63,12 @@ class FusedNetwork(QNetwork):
         frames = states.reshape(-1, *FRAME_SHAPE)
         return self.at(frames, torch.arange(len(frames), device=states.device).view(-1, STACK))
 
-    def at(self, frames: Tensor, rows: Tensor) -> Tensor:
+    def at(self, frames: Tensor, rows: Tensor, levels: Tensor | None = None) -> Tensor:
         with torch.no_grad():
             parts = torch.split(rows.reshape(-1, STACK), AT_ONCE)
             return torch.cat([self.run(frames, part, None)[0] for part in parts]).view(*rows.shape[:-1], -1)
 
-    def taken(self, frames: Tensor, rows: Tensor, actions: Tensor) -> Tensor:
+    def taken(self, frames: Tensor, rows: Tensor, actions: Tensor, levels: Tensor | None = None) -> Tensor:
         values: Tensor = _Taken.apply(self, frames, rows, actions, *self.body.parameters())  # type: ignore[no-untyped-call]
         return values
 

@@ -49,6 +49,7 @@ class Batch(NamedTuple):
     by_return_B: Tensor  # R_j is the tightest: above y and every L
     spread_BN: Tensor  # the target's quantiles around its mean; N = 0 without a head for them
     share_B: Tensor  # by which the sample was drawn, 1 where all are drawn alike
+    levels_BN: Tensor = torch.zeros(0, 0)  # at which its quantiles are asked for; N = 0 where these are fixed
 
 
 class Learner:
@@ -158,7 +159,13 @@ class Learner:
     def draw(self, replay: Replay) -> Chances:
         """The random numbers of a group."""
         chances = replay.draw(self.config.batch_size * self.group_size, self.reach, self.generator)
-        return chances._replace(slide=self.slide)
+        if not self.config.implicit:
+            return chances._replace(slide=self.slide)
+        # One in each of N equal parts: as any level is as likely as any other, and their mean is near that of all.
+        size = (self.config.batch_size * self.group_size, self.config.quantiles)
+        steps = torch.arange(size[1], device=self.device)
+        levels = (steps + torch.rand(size, generator=self.generator, device=self.device)) / size[1]
+        return chances._replace(slide=self.slide, levels=levels)
 
     def learn_all(self, replay: Replay, batch: Batch) -> None:
         """One gradient step for each part of the group's batch."""
@@ -177,7 +184,9 @@ class Learner:
         """Samples with their targets and bounds. Only what `prepares_ahead` names depends on the online network."""
         window = self.sample(replay, chances)
         picks = self.picks(replay, window) if self.config.double else None
-        return Batch(window.rows_BS, window.actions_B, *self.bounds(window, self.values(replay, window), picks))
+        levels_BN = window.rewards_BH[:, :0] if chances.levels is None else chances.levels
+        values = self.values(replay, window)
+        return Batch(window.rows_BS, window.actions_B, *self.bounds(window, values, picks), levels_BN)
 
     def sample(self, replay: Replay, chances: Chances) -> Window:
         return replay.sample(self.config.batch_size * self.group_size, self.reach, chances, self.priorities)
@@ -206,7 +215,8 @@ class Learner:
 
     def learn(self, replay: Replay, batch: Batch) -> None:
         """One gradient step."""
-        outputs = self.online.taken(replay.by_row, batch.rows_BS, batch.actions_B)
+        levels_BN = batch.levels_BN if self.config.implicit else None
+        outputs = self.online.taken(replay.by_row, batch.rows_BS, batch.actions_B, levels_BN)
         gradient = self.pull(outputs.detach(), batch)
         self.online.zero_grad(set_to_none=True)
         outputs.backward(gradient)  # type: ignore[no-untyped-call]
@@ -237,7 +247,8 @@ class Learner:
         if config.quantiles:
             # The bounds move the target's mean; its shape goes with it.
             targets_BN = target_B[:, None] + batch.spread_BN
-            gradient = quantile_gradient(outputs, targets_BN, config.error_clip)
+            levels_BN = batch.levels_BN if config.implicit else None
+            gradient = quantile_gradient(outputs, targets_BN, config.error_clip, levels_BN)
             if not config.rescale:
                 gradient = gradient * weight_B[:, None]
         else:

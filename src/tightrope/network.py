@@ -14,6 +14,7 @@ from tightrope.config import Config
 from tightrope.errors import TightropeError
 from tightrope.games.base import GameInfo
 from tightrope.impala import SpectralConv2d, impala_trunk
+from tightrope.targets import midpoints
 
 #: Builds the body of a network of the user's own: (shape of a state, number of actions) -> module.
 NetworkMaker = Callable[[tuple[int, ...], int], nn.Module]
@@ -27,10 +28,11 @@ class Form:
     quantiles: int = 0  # of each action's return; 0: its mean alone
     width: int = 1  # of network impala, like the last
     spectral_norm: bool = False
+    implicit: bool = False  # quantiles at any level
 
     @classmethod
     def of(cls, config: Config) -> Form:
-        return cls(config.dueling, config.quantiles, config.width, config.spectral_norm)
+        return cls(config.dueling, config.quantiles, config.width, config.spectral_norm, config.implicit)
 
 
 class QNetwork(nn.Module):
@@ -48,13 +50,15 @@ class QNetwork(nn.Module):
         self.use_bfloat16 = False  # multiply in bfloat16
         self.spectral = [part for part in body.modules() if isinstance(part, SpectralConv2d)]
 
-    def outputs(self, states: Tensor) -> Tensor:
-        """[states, actions], with quantiles [states, actions, quantiles]."""
+    def outputs(self, states: Tensor, levels: Tensor | None = None) -> Tensor:
+        """[states, actions], with quantiles [states, actions, quantiles]. Implicit ones are those at these levels
+        [states, quantiles], or at evenly spaced ones."""
         # Images with their channels last: a third faster on a CPU, and what a GPU's convolutions want.
         layout = torch.channels_last if states.dim() == 4 else torch.contiguous_format
         inputs = states.to(torch.float32, memory_format=layout)
         with torch.autocast(states.device.type, torch.bfloat16, enabled=self.use_bfloat16):
-            outputs: Tensor = self.body(inputs if self.scale == 1 else inputs * self.scale)
+            inputs = inputs if self.scale == 1 else inputs * self.scale
+            outputs: Tensor = self.body(inputs) if levels is None else self.body(inputs, levels)
         return outputs.float()
 
     def forward(self, states: Tensor) -> Tensor:
@@ -62,14 +66,14 @@ class QNetwork(nn.Module):
         outputs = self.outputs(states)
         return outputs.mean(-1) if self.form.quantiles else outputs
 
-    def at(self, frames: Tensor, rows: Tensor) -> Tensor:
+    def at(self, frames: Tensor, rows: Tensor, levels: Tensor | None = None) -> Tensor:
         """Outputs [..., actions (, quantiles)] of the states whose frames lie in these rows [..., stack]."""
-        outputs: Tensor = self.outputs(stacked(frames, rows.flatten(0, -2)))
+        outputs: Tensor = self.outputs(stacked(frames, rows.flatten(0, -2)), levels)
         return outputs.view(*rows.shape[:-1], *outputs.shape[1:])
 
-    def taken(self, frames: Tensor, rows: Tensor, actions: Tensor) -> Tensor:
+    def taken(self, frames: Tensor, rows: Tensor, actions: Tensor, levels: Tensor | None = None) -> Tensor:
         """The output of one action in each of the states."""
-        outputs = self.at(frames, rows)
+        outputs = self.at(frames, rows, levels)
         if self.form.quantiles:
             return outputs.gather(1, actions[:, None, None].expand(-1, 1, self.form.quantiles))[:, 0]
         return outputs.gather(1, actions[:, None])[:, 0]
@@ -161,9 +165,48 @@ def _stream(features: int, hidden: int, actions: int, quantiles: int) -> nn.Sequ
     return nn.Sequential(*layers, nn.Unflatten(1, (actions, quantiles))) if quantiles else nn.Sequential(*layers)
 
 
+class Implicit(nn.Module):
+    """Implicit quantiles (Dabney et al., 2018): a head that values the actions at any level tau of their returns.
+
+    The features are multiplied by an embedding of the level, ReLU(W cos(pi i tau) + b), i = 0..63, and go on through
+    the head that there would be without quantiles.
+    """
+
+    COSINES = 64
+
+    def __init__(self, features: int, head: nn.Module, quantiles: int) -> None:
+        super().__init__()
+        self.embedding = nn.Linear(self.COSINES, features)
+        self.head = head
+        self.quantiles = quantiles
+
+    def forward(self, features: Tensor, levels: Tensor | None = None) -> Tensor:
+        if levels is None:
+            levels = midpoints(self.quantiles, features).expand(len(features), -1)
+        waves = torch.pi * torch.arange(self.COSINES, device=features.device)
+        embedded = torch.relu(self.embedding(torch.cos(levels[..., None] * waves)))
+        outputs: Tensor = self.head((features[:, None] * embedded).flatten(0, 1))
+        return outputs.view(*levels.shape, -1).transpose(1, 2)
+
+
+class ImplicitBody(nn.Sequential):
+    """A trunk and an implicit head."""
+
+    def forward(self, inputs: Tensor, levels: Tensor | None = None) -> Tensor:
+        *trunk, head = self
+        for layer in trunk:
+            inputs = layer(inputs)
+        outputs: Tensor = head(inputs, levels)
+        return outputs
+
+
 def make_body(kind: str, shape: tuple[int, ...], num_actions: int, form: Form) -> nn.Module:
     trunk, hidden = TRUNKS[kind]
     layers, features = trunk(shape, form)
+    if form.implicit:
+        plain = (features, hidden, num_actions, 0)
+        head = Dueling(*plain) if form.dueling else _stream(*plain)
+        return ImplicitBody(*layers, Implicit(features, head, form.quantiles))
     if form.dueling:
         return nn.Sequential(*layers, Dueling(features, hidden, num_actions, form.quantiles))
     return nn.Sequential(*layers, *_stream(features, hidden, num_actions, form.quantiles))

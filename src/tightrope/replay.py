@@ -73,6 +73,7 @@ class Chances(NamedTuple):
     lower: Tensor
     upper: Tensor
     slide: Tensor | None = None  # no chance: 1 for the farthest offsets, 0 for the nearest
+    levels: Tensor | None = None  # for implicit quantiles
 
 
 def needed_bytes(rows: int, frame_shape: tuple[int, ...], frame_dtype: np.dtype, notes: int = 0) -> int:

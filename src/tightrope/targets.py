@@ -50,17 +50,25 @@ def spread(
     return factor_B[:, None] * (quantiles_BN - quantiles_BN.mean(1, keepdim=True))
 
 
-def quantile_gradient(quantiles_BN: Tensor, targets_BM: Tensor, width: float) -> Tensor:
+def midpoints(count: int, like: Tensor) -> Tensor:
+    """The middles of so many equal parts of [0, 1]: the levels whose quantiles are nearest to a distribution."""
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    return (torch.arange(count, device=like.device, dtype=dtype) + 0.5) / count
+
+
+def quantile_gradient(
+    quantiles_BN: Tensor, targets_BM: Tensor, width: float, levels_BN: Tensor | None = None
+) -> Tensor:
     """Gradient of the quantile Huber loss (Dabney et al., 2018, equation 10) with respect to the quantiles.
 
     The loss of a sample is the sum over i of the mean over j of |tau_i - [u < 0]| H(u), u = target_j - quantile_i,
-    tau_i = (i + 1/2) / N, and H Huber's function of that width divided by it; of width 0, |u|.
+    tau_i the level of the quantile (without `levels` the midpoints), and H Huber's function of that width divided by
+    it; of width 0, |u|.
     """
-    count = quantiles_BN.shape[1]
-    taus_N = (torch.arange(count, device=quantiles_BN.device, dtype=quantiles_BN.dtype) + 0.5) / count
+    taus = midpoints(quantiles_BN.shape[1], quantiles_BN) if levels_BN is None else levels_BN
     errors_BNM = targets_BM[:, None, :] - quantiles_BN[:, :, None]
     slopes_BNM = (errors_BNM / width).clamp(-1, 1) if width else errors_BNM.sign()
-    weights_BNM = (taus_N[:, None] - (errors_BNM < 0).to(taus_N.dtype)).abs()
+    weights_BNM = (taus[..., None] - (errors_BNM < 0).to(taus.dtype)).abs()
     return -(weights_BNM * slopes_BNM).mean(-1)
 
 
