@@ -613,9 +613,10 @@ def test_sliding_over_more_bounds_than_there_are_is_refused() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(lives=lives_of_two, k=st.integers(0, 3), seed=st.integers(0, 99), gamma=st.sampled_from([0.9, 1.0]))
+@given(lives=lives_of_two, k=st.integers(0, 3), seed=st.integers(0, 99), gamma=st.sampled_from([0.9, 1.0]),
+       use_return=st.booleans())  # fmt: skip
 def test_the_whole_episodes_bound_is_the_largest_over_all_horizons(
-    lives: list[list[Episode]], k: int, seed: int, gamma: float
+    lives: list[list[Episode]], k: int, seed: int, gamma: float, use_return: bool
 ) -> None:
     """All rows are sampled until nothing changes: then each row keeps the largest bound that there is."""
     replay, where, by_frame = laid_out(lives, 300, 1, gamma, seed)
@@ -624,7 +625,7 @@ def test_the_whole_episodes_bound_is_the_largest_over_all_horizons(
     values = torch.zeros(int(max(by_frame)) + 1, 1)
     for frame, (value, _) in by_frame.items():
         values[int(frame)] = value
-    config = preset("maze").replace(k=k, gamma=gamma, horizon="episode", use_upper=False)
+    config = preset("maze").replace(k=k, gamma=gamma, horizon="episode", use_upper=False, use_return=use_return)
     table = Table(len(values), 1)
     table.q.data.copy_(values)
     learner = Learner(QNetwork(table, 1.0), config, CPU, 0)
@@ -642,6 +643,8 @@ def test_the_whole_episodes_bound_is_the_largest_over_all_horizons(
         # The target itself is no bound, unless something better lies behind the state it looks at.
         assert low[i].item() <= kept
         assert max(low[i].item(), n_step_target(e, j, 1, 99, gamma)) == pytest.approx(expected, abs=1e-4)
+        if j == e.last and not use_return:
+            assert low[i].item() == -math.inf
 
 
 def test_a_row_that_is_written_anew_keeps_nothing_of_what_it_was() -> None:
@@ -739,3 +742,19 @@ def test_an_update_reaches_all_that_is_kept() -> None:
     learner.update(replay)
     same = {name for name, tensor in learner.state().items() if torch.equal(tensor, before[name])}
     assert same == {"target.body.q"}
+
+
+def test_lucky_returns_make_a_gambler_and_a_margin_does_not() -> None:
+    """tests/stochastic.py's two ways: 0.5 for sure, or 1 in two games of five.
+
+    With bounds the risky way is at rest where its lucky games pull it up as much as the others pull it down: at
+    0.6 * 0.4 + 0.4 * (0.4 + 4 * 1) / 5 = 0.592, which is more than 0.5.
+    """
+    from stochastic import gamble
+
+    safe, risky = gamble(800, bounds=False)
+    assert (safe, risky) == pytest.approx((0.5, 0.4), abs=0.05)
+    safe, risky = gamble(800)
+    assert (safe, risky) == pytest.approx((0.5, 0.592), abs=0.05)
+    safe, risky = gamble(800, margin=2.0)
+    assert (safe, risky) == pytest.approx((0.5, 0.4), abs=0.05)
