@@ -758,3 +758,9 @@ def test_lucky_returns_make_a_gambler_and_a_margin_does_not() -> None:
     assert (safe, risky) == pytest.approx((0.5, 0.592), abs=0.05)
     safe, risky = gamble(800, margin=2.0)
     assert (safe, risky) == pytest.approx((0.5, 0.4), abs=0.05)
+
+
+def test_what_is_to_be_kept_is_not_left_out_in_silence() -> None:
+    learner, *_ = table_learner(3, 1, priority="error")
+    with pytest.raises(ValueError, match="keep_notes"):
+        learner.update(filled([[(0, 0, 0.0), (1, 0, 1.0)]] * 3, [2] * 3, 0.9))

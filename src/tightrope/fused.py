@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor, nn
 
 from tightrope import kernels
-from tightrope.network import Form, QNetwork
+from tightrope.network import QNetwork
 
 FRAME_SHAPE, STACK = (1, 84, 84), 4
 SIDE1, SIDE2, SIDE3 = 20, 9, 7  # of the three convolutions' outputs
@@ -36,7 +36,7 @@ def fits(
     """Whether the kernels are this network's: the paper's with its plain head. Those of the full layers hold a whole
     batch."""
     known = (frame_shape, stack, frame_dtype) == (FRAME_SHAPE, STACK, torch.uint8)
-    plain = network.kind == "paper" and network.form == Form()
+    plain = network.kind == "paper" and not (network.form.dueling or network.form.quantiles)
     return plain and known and batch_size <= LARGEST_BATCH
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tightrope.bounds import lower_bounds, tighten, upper_bounds
 from tightrope.config import Config
-from tightrope.constraints import LONG, EpisodeBounds, Luck, Multipliers, Settling
+from tightrope.constraints import LONG, EpisodeBounds, Luck, Multipliers, Settling, needed_notes
 from tightrope.memory import Memory
 from tightrope.network import QNetwork
 from tightrope.optimisers import limit_gradient, make_optimiser
@@ -96,6 +96,7 @@ class Learner:
         #: Whether a group's samples and targets depend on nothing that the group before it changes.
         self.prepares_ahead = not (config.double or config.priority != "none" or self.luck is not None)
         # By `keep_notes`, where a switch asks for them.
+        self.lacks_notes = needed_notes(config) > 0
         self.priorities: Priorities | None = None
         self.multipliers: Multipliers | None = None
         self.episode: EpisodeBounds | None = None
@@ -106,7 +107,7 @@ class Learner:
 
     def keep_notes(self, replay: Replay) -> None:
         """What some switches keep of each row of the replay. Must be called once, before the first update."""
-        config = self.config
+        config, self.lacks_notes = self.config, False
         if config.priority != "none":
             self.priorities = Priorities(replay, config.priority_exponent, config.priority_floor)
         if config.bounds and config.lam_schedule == "multipliers":
@@ -129,6 +130,8 @@ class Learner:
 
     def update(self, replay: Replay) -> None:
         """At most `at_once` updates; the target network follows every `target_every_updates`."""
+        if self.lacks_notes:
+            raise ValueError("keep_notes comes before the first update")
         before = self.updates // self.config.target_every_updates
         self.schedule()
         # Out of step with the graph only after a resume from where the steps were smaller: single groups until in step.
