@@ -6,13 +6,17 @@ paper writes it. `laid_out` puts the same experience into a Replay.
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
-from tightrope.replay import Replay
+from tightrope.bounds import lower_bounds, upper_bounds
+from tightrope.config import Config
+from tightrope.network import stacked
+from tightrope.replay import Replay, Window
 
 
 @dataclass
@@ -126,3 +130,80 @@ def laid_out(
                 e.end = "unfinished"
                 e.rewards = e.rewards[: max(0, length - 1 - e.first_row)]
     return replay, where, by_frame
+
+
+# ------------------------------------------------------------------------------------------------ beyond the paper
+
+
+def n_step_target(e: Episode, j: int, n: int, written: int, gamma: float) -> float:
+    """r_j + ... + gamma^(m-1) r_(j+m-1) + gamma^m max_a Q-(s_(j+m), a), with m = n or, if that is sooner, up to the
+    episode's end or the newest step that is written; without the last term after a terminal step."""
+    m = min(n, e.last + 1 - j, written - j)
+    total = math.fsum(gamma**i * e.rewards[j + i] for i in range(m))
+    if j + m == e.last + 1 and e.end == "terminal":
+        return total
+    return total + gamma**m * e.values[j + m]
+
+
+def largest_bound(e: Episode, j: int, written: int, gamma: float) -> float:
+    """The largest of y_j, all L_(j,k) up to the last step that is written, and R_j."""
+    found = [target(e, j, gamma)]
+    for k in range(1, written - j):
+        bound = lower(e, j, k, gamma)
+        if bound is not None:
+            found.append(bound)
+    whole = episode_return(e, j, gamma)
+    return max(found if whole is None else [*found, whole])
+
+
+class PaperUpdate:
+    """The update of the paper, of the released program and of plain DQN, from one end to the other and with no switch:
+    what it was before there were any. In float32 and in the order of the formulas, so that it is the learner's bit for
+    bit."""
+
+    def __init__(self, body: torch.nn.Module, config: Config) -> None:
+        self.online, self.target = copy.deepcopy(body), copy.deepcopy(body)
+        self.config = config
+        self.mean = [torch.zeros_like(p) for p in self.online.parameters()]
+        self.square = [torch.zeros_like(p) for p in self.online.parameters()]
+
+    def follow(self) -> None:
+        self.target = copy.deepcopy(self.online)
+
+    def update(self, replay: Replay, window: Window) -> None:
+        config, gamma = self.config, self.config.gamma
+        states = torch.cat([window.ahead_rows_BAS, window.behind_rows_BCS], dim=1)
+        with torch.no_grad():
+            values = self.target(stacked(replay.by_row, states.flatten(0, 1)).float()).view(*states.shape[:2], -1)
+        ahead = window.ahead_offsets_BA.shape[1]
+        lower_BA = lower_bounds(window.rewards_BH, window.terminal_BH, window.ahead_exists_BA, window.ahead_offsets_BA,
+                                values[:, :ahead].amax(-1), gamma)  # fmt: skip
+        y = lower_BA[:, 0]
+        low, high = torch.full_like(y, -math.inf), torch.full_like(y, math.inf)
+        if config.bounds:
+            low = torch.cat([low[:, None], lower_BA[:, 1:], window.returns_B.nan_to_num(nan=-math.inf)[:, None]], 1)
+            low = low.amax(1)
+            taken = values[:, ahead:].gather(2, window.behind_actions_BC[..., None])[..., 0]
+            high = upper_bounds(window.rewards_BM, window.behind_exists_BC, window.behind_offsets_BC, taken, gamma)
+            high = high.amin(1)
+        if not config.bounds_at_end:
+            y = torch.where(window.ended_B & ~window.returns_B.isnan(), window.returns_B, y)
+            low = torch.where(window.ended_B, -math.inf, low)
+            high = torch.where(window.ended_B, math.inf, high)
+        values = self.online(stacked(replay.by_row, window.rows_BS).float())
+        q = values.gather(1, window.actions_B[:, None])[:, 0]
+        with torch.no_grad():
+            below, above = low > q + config.slack, high < q - config.slack
+            count = below.float() + above.float()
+            pull = torch.where(below, low, 0.0) + torch.where(above, high, 0.0)
+            if config.both_violated == "mean":
+                pull, count = pull / count.clamp(min=1), count.clamp(max=1)
+            lam = torch.tensor(config.lam)
+            error = q - (y + lam * pull) / (1 + lam * count)
+            gradient = error.clamp(-config.error_clip, config.error_clip)
+        gradients = torch.autograd.grad(q, list(self.online.parameters()), gradient)
+        with torch.no_grad():
+            for p, g, m, s in zip(self.online.parameters(), gradients, self.mean, self.square, strict=True):
+                m.lerp_(g, 1 - config.rms_decay)
+                s.mul_(config.rms_decay).addcmul_(g, g, value=1 - config.rms_decay)
+                p -= g / ((-(m * m) + s) + config.rms_epsilon).sqrt() * config.learning_rate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import torch
 from tightrope.config import preset
 from tightrope.fast import CapturedUpdates, captured, compile_parts, speed_up, speed_up_actor
 from tightrope.learner import Learner
-from tightrope.network import build_network, stacked
+from tightrope.network import Form, build_network, stacked
 from tightrope.replay import Replay
 
 needs_gpu = pytest.mark.skipif(
@@ -100,6 +101,14 @@ def test_many_states_at_once() -> None:
 # --------------------------------------------------------------------------------------------- compiled and captured
 
 
+#: Every switch that an update has, as far as one can have them at once.
+EVERYTHING: dict[str, Any] = {
+    "double": True, "n_step": 3, "dueling": True, "quantiles": 8, "munchausen": 0.9, "priority": "violation",
+    "optimiser": "adam", "gradient_norm": 10.0, "lam_schedule": "multipliers", "penalty": "huber", "lower_draws": 2,
+    "upper_draws": 2, "draw": "slide", "horizon": "episode", "upper_settled": 0.5, "margin": 0.5,
+}  # fmt: skip
+
+
 def made(where: str, network: str = "paper", **fields: Any) -> tuple[Learner, Replay]:
     """A learner and a replay with made-up experience in it."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -115,13 +124,16 @@ def made(where: str, network: str = "paper", **fields: Any) -> tuple[Learner, Re
         ends = rng.random(16) < 0.03
         replay.append(rng.integers(0, 6, 16), (rng.random(16) < 0.1).astype(float), np.ones(16, dtype=bool), ends,
                       np.zeros(16, dtype=bool), frames(), ends, np.zeros(16))  # fmt: skip
-    learner = Learner(build_network(network, (4, *shape[1:]), 6, 1 / 255, 3), config, device, seed=1)
+    built = build_network(network, (4, *shape[1:]), 6, 1 / 255, 3, Form.of(config))
+    learner = Learner(built, config, device, seed=1)
+    learner.keep_notes(replay)
     return learner, replay
 
 
 def moved(learner: Learner, network: str = "paper") -> torch.Tensor:
     """How far the weights are from where they started, as one vector."""
-    start = build_network(network, (4, 84, 84) if network == "paper" else (4, 10, 10), 6, 1 / 255, 3)
+    shape = (4, 84, 84) if network == "paper" else (4, 10, 10)
+    start = build_network(network, shape, 6, 1 / 255, 3, Form.of(learner.config))
     pairs = zip(start.parameters(), learner.online.parameters(), strict=True)
     return torch.cat([(b.detach().cpu() - a.detach()).flatten() for a, b in pairs])
 
@@ -140,6 +152,47 @@ def test_the_compiled_update_equals_the_plain_one() -> None:
     told = plain.read_telemetry()
     for name, value in compiled.read_telemetry().items():
         assert value == pytest.approx(told[name], rel=1e-4), name
+
+
+def test_with_every_switch_the_compiled_update_equals_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traced as whole graphs, which nothing that asks the host can be, and run as traced: no code is made of them, for
+    that takes a minute. Each has its own replay, for an update leaves notes there."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    plain, replay = made("cpu", "small", **EVERYTHING)
+    compiled, own = made("cpu", "small", **EVERYTHING)
+    compile_parts(compiled, own, fuse=False)
+    for _ in range(3):
+        plain.update(replay)
+        compiled.update(own)
+    expected = moved(plain, "small")
+    assert expected.norm() > 0.1
+    assert (moved(compiled, "small") - expected).norm() < 1e-3 * expected.norm()
+    told = plain.read_telemetry()
+    for name, value in compiled.read_telemetry().items():
+        assert value == pytest.approx(told[name], rel=1e-3), name
+    for name, note in replay.notes.items():
+        torch.testing.assert_close(own.notes[name], note, rtol=1e-3, atol=1e-4)
+
+
+@gpu
+@pytest.mark.parametrize("network", ["small", "impala"])
+def test_with_every_switch_the_captured_update_equals_the_plain_one(network: str) -> None:
+    """As below; each with its own replay, for an update leaves notes there."""
+    fields = EVERYTHING | {"spectral_norm": True}
+    plain, replay = made("cuda", network, **fields)
+    fast, own = made("cuda", network, **fields)
+    speed_up(fast, own, torch.float32)
+    assert isinstance(fast.captured, CapturedUpdates)
+    assert not fast.prepares_ahead
+    fast.update(own)
+    plain.schedule()
+    for chances in fast.captured.chances:
+        plain.learn_all(replay, plain.prepare(replay, chances))
+    expected = moved(plain, network)
+    assert (moved(fast, network) - expected).norm() < 0.1 * expected.norm()
+    told = plain.read_telemetry()
+    for name, value in fast.read_telemetry().items():
+        assert value == pytest.approx(told[name], rel=0.05, abs=0.02), name
 
 
 @gpu

@@ -13,11 +13,12 @@ from torch import nn
 
 from tightrope.bounds import lower_bounds, upper_bounds
 from tightrope.config import Config, preset
-from tightrope.learner import Batch, Learner, RMSProp
+from tightrope.learner import Batch, Learner
 from tightrope.network import QNetwork, build_network
+from tightrope.optimisers import RMSProp
 from tightrope.replay import Reach, Replay, Window
 from tightrope.run import Description, RunFolder
-from tightrope.trainer import Trainer, epsilon_at, updates_due
+from tightrope.trainer import Trainer, epsilon_at
 
 
 def test_rmsprop_is_deepminds_formula() -> None:
@@ -83,10 +84,14 @@ def table_learner(states: int, actions: int, **fields: Any) -> tuple[Learner, to
 
 
 def filled(
-    episodes: list[list[tuple[int, int, float]]], last: list[int], gamma: float, terminal: bool = True
+    episodes: list[list[tuple[int, int, float]]],
+    last: list[int],
+    gamma: float,
+    terminal: bool = True,
+    rows: int = 4096,
 ) -> Replay:
     """A replay of one environment with these (state, action, reward) episodes and the state after each."""
-    replay = Replay(4096, 1, (1,), np.dtype(np.float32), 1, 4, gamma, torch.device("cpu"))
+    replay = Replay(rows, 1, (1,), np.dtype(np.float32), 1, 4, gamma, torch.device("cpu"))
     frame = lambda s: np.full((1, 1), s, np.float32)  # noqa: E731
     no, yes = np.array([False]), np.array([True])
     replay.start(frame(episodes[0][0][0]))
@@ -115,7 +120,7 @@ def test_one_update_by_hand() -> None:
         target.copy_(torch.tensor([[0.2, 0.0], [0.0, 0.1], [0.4, 0.0], [9.0, 9.0]]))
         online.copy_(torch.tensor([[0.0, 0.0], [0.0, 0.0], [3.0, 0.0], [0.0, 0.0]]))
     window = replay.window(torch.tensor([0, 1, 2]), torch.tensor([0, 0, 0]), learner.reach)
-    y, low, high, by_return = learner.bounds(window, learner.values(replay, window))
+    y, low, high, by_return, *_ = learner.bounds(window, learner.values(replay, window))
     # y: 0 + 0.5 * 0.1; 0 + 0.5 * 0.4; 1 (terminal).
     assert y.tolist() == pytest.approx([0.05, 0.2, 1.0])
     # L_1: 0 + 0 + 0.25 * 0.4 = 0.1; 0 + 0.5 * 1 = 0.5; none. R: 0.25, 0.5, 1.
@@ -172,7 +177,7 @@ def test_released_end_of_episode_has_the_return_for_target_and_no_bounds() -> No
     replay = filled([[(0, 0, 0.0), (1, 0, 0.0), (2, 0, 1.0)]], [3], 0.5)
     replay.returns[2, 0] = 7.0  # as if closed with a value
     window = replay.window(torch.tensor([1, 2]), torch.tensor([0, 0]), learner.reach)
-    y, low, high, _ = learner.bounds(window, learner.values(replay, window))
+    y, low, high, *_ = learner.bounds(window, learner.values(replay, window))
     assert y[1] == 7.0
     assert (low[1], high[1]) == (-math.inf, math.inf)
     assert low[0] == 0.5
@@ -255,7 +260,7 @@ def test_the_optimal_values_of_a_deterministic_mdp_violate_no_bound(seed: int) -
     rows = torch.arange(replay.head)
     rows = rows[replay.valid_centres(rows, torch.zeros_like(rows), learner.reach)]
     window = replay.window(rows, torch.zeros_like(rows), learner.reach)
-    y, low, high, _ = learner.bounds(window, learner.values(replay, window))
+    y, low, high, *_ = learner.bounds(window, learner.values(replay, window))
     values = learner.online.taken(replay.by_row, window.rows_BS, window.actions_B)
     assert torch.isfinite(low).float().mean() > 0.5
     assert torch.isfinite(high).float().mean() > 0.2
@@ -284,10 +289,10 @@ def test_schedules_by_hand() -> None:
     assert epsilon_at(500_000, config) == pytest.approx(0.55)
     assert epsilon_at(1_000_000, config) == pytest.approx(0.1)
     assert epsilon_at(9_000_000, config) == pytest.approx(0.1)
-    assert [updates_due(n, config) for n in (0, 3, 4, 7, 8)] == [0, 0, 1, 1, 2]
+    assert [config.updates_due(n) for n in (0, 3, 4, 7, 8)] == [0, 0, 1, 1, 2]
     assert config.target_every_updates == 2500
     # 10M frames are 2.5M steps: 2.45M after the start, an update for every 4.
-    assert updates_due(config.frames // 4 - config.learn_start_steps, config) == 612_500
+    assert config.updates_due(config.frames // 4 - config.learn_start_steps) == 612_500
 
 
 @pytest.mark.parametrize("num_envs", [1, 4, 7])

@@ -26,9 +26,17 @@ SMALL = {
     "num_envs": 3, "replay_rows": 400, "learn_start_steps": 60, "target_every_steps": 40, "log_frames": 100,
     "epoch_frames": 300, "eval_episodes": 2, "eval_max_game_frames": 60, "checkpoint_frames": 10**6, "frames": 1500,
 }  # fmt: skip
+SWITCHES = {
+    "optimiser": "adam", "priority": "violation", "priority_beta_steps": 400, "lam_schedule": "multipliers",
+    "horizon": "episode", "upper_settled": 0.5, "margin": 0.5, "quantiles": 4, "dueling": True, "double": True,
+    "network": "impala", "spectral_norm": True, "lower_draws": 2, "draw": "slide", "slide_steps": 400,
+    "update_every_steps": 8, "batch_size": 8, "frames": 900,
+}  # fmt: skip
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("CartPole-v1", "classic", SMALL),
     ("minatar/breakout", "minatar", SMALL | {"sticky": 0.1}),
+    # Every switch that keeps something from one update to the next.
+    ("minatar/breakout", "minatar", SMALL | SWITCHES),
     ("atari/breakout", "paper", SMALL_ATARI),
     # Everything at once that an emulator's state depends on: sticky actions, no-ops after lives, cuts, drawn bounds.
     ("atari/breakout", "released", SMALL_ATARI | {"sticky": 0.25, "eval_steps": 0, "num_envs": 8}),
@@ -62,7 +70,9 @@ def everything(folder: Path) -> dict[str, torch.Tensor]:
     return tensors
 
 
-@pytest.mark.parametrize(("game", "name", "fields"), CASES, ids=["cartpole", "minatar", "atari", "atari-released"])
+@pytest.mark.parametrize(
+    ("game", "name", "fields"), CASES, ids=["cartpole", "minatar", "switches", "atari", "atari-released"]
+)
 def test_resumed_run_ends_as_the_unbroken_one(tmp_path: Path, game: str, name: str, fields: dict[str, Any]) -> None:
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
     list(trainer(unbroken, game, name, fields).train())

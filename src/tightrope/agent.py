@@ -19,7 +19,7 @@ from tightrope.evaluation import Evaluation, evaluate
 from tightrope.evaluation import protocol as named_protocol
 from tightrope.games import EnvMaker, GameInfo, GameOptions, make_game, refuse_unknown_module
 from tightrope.games.gym import Observations
-from tightrope.network import NetworkMaker, QNetwork, build_network, named_network
+from tightrope.network import Form, NetworkMaker, QNetwork, build_network, named_network
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,8 @@ class Agent:
         game = make_game(facts.game, 1, 0, GameOptions(sticky=config.sticky), env)
         game.close()
         kind = network or named_network(config.network, game.info)
-        net = build_network(kind, game.info.state_shape, game.info.num_actions, game.info.scale, 0)
+        shape, actions = game.info.state_shape, game.info.num_actions
+        net = build_network(kind, shape, actions, game.info.scale, 0, Form.of(config))
         try:
             net.load_state_dict(tensors)
         except RuntimeError as problem:

@@ -102,7 +102,7 @@ class Bench:
         trainer = self.trainer
         trainer.learner = learner
         # As if its updates so far had been due: the learner alone may have made many.
-        trainer.started_at = trainer.steps - learner.updates * trainer.config.update_every_steps
+        trainer.started_at = trainer.steps - trainer.config.steps_taken(learner.updates)
 
         def step() -> int:
             before = trainer.frames

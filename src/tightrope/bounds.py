@@ -53,14 +53,24 @@ def tighten(
     lam: float | Tensor,
     slack: float = 0.0,
     mean_of_both: bool = False,
+    penalty: str = "quadratic",
+    width: float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Where the penalised loss pulls Q, and how hard; and which bounds are violated.
 
     The gradient of (Q-y)^2 + lam (L-Q)+^2 + lam (Q-U)+^2 is 2 (1 + lam n) (Q - target), where n bounds are violated and
     target = (y + lam * sum of the violated bounds) / (1 + lam n). Returns target, 1 + lam n, and the two masks.
+
+    Another penalty pulls as a quadratic one pulls towards a nearer bound: Huber's to one at most `width` away, the
+    absolute one to one that is always `width` away.
     """
     low_B = lower_B > q_B + slack
     high_B = upper_B < q_B - slack
+    if penalty == "huber":
+        lower_B = torch.minimum(lower_B, q_B + width)
+        upper_B = torch.maximum(upper_B, q_B - width)
+    elif penalty == "absolute":
+        lower_B, upper_B = q_B + width, q_B - width
     violated_B = low_B.to(q_B.dtype) + high_B.to(q_B.dtype)
     pull_B = torch.where(low_B, lower_B, 0.0) + torch.where(high_B, upper_B, 0.0)
     if mean_of_both:
@@ -68,6 +78,18 @@ def tighten(
         violated_B = violated_B.clamp(max=1)
     weight_B = 1 + lam * violated_B
     return (y_B + lam * pull_B) / weight_B, weight_B, low_B, high_B
+
+
+def noise_growth(steps: Tensor, gamma: float) -> Tensor:
+    """Standard deviation of a return of so many steps, in units of one step's.
+
+    A return minus the value it should have is the sum of its steps' errors, e_0 + gamma e_1 + ...; where the game is
+    random and the values are right, these are uncorrelated, so that their variances add up.
+    """
+    square = gamma * gamma
+    if square == 1:
+        return steps.sqrt()
+    return ((1 - square**steps) / (1 - square)).sqrt()
 
 
 def discounted_returns(rewards_TE: Tensor, tails_E: Tensor, gamma: float) -> Tensor:

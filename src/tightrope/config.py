@@ -57,6 +57,14 @@ class Config:
         "sample episodes that have not ended; if not, learning starts at that many finished rows"
     )
     skip_start_rows: int = setting("first rows of a life that are neither samples nor predecessors", "rows", 0)
+    priority: Literal["none", "error", "violation"] = setting(
+        "rows are sampled alike, by their error |Q - y|, or by that and by how far they violate their bounds"
+    )
+    priority_exponent: float = setting("a row is sampled in proportion to its priority to this power", "", 0, 1)
+    priority_floor: float = setting("added to every priority, so that no row is forgotten", "value", 1e-9)
+    priority_beta_start: float = setting("how far importance weights undo the priorities at first", "", 0, 1)
+    priority_beta_end: float = setting("how far importance weights undo the priorities at last", "", 0, 1)
+    priority_beta_steps: int = setting("from the first to the last, counted from the start of learning", "steps", 1)
 
     # Bounds
     bounds: bool = setting("tighten; false is plain DQN")
@@ -64,9 +72,35 @@ class Config:
     upper_from: int = setting("first horizon of the upper bounds: 1 starts at s(j-2), 0 at s(j-1)", "", 0, 1)
     lower_draws: int = setting("lower bounds drawn for each sample; 0: all horizons", "", 0)
     upper_draws: int = setting("upper bounds drawn for each sample; 0: all horizons", "", 0)
+    draw: Literal["random", "slide"] = setting(
+        "which are drawn: any, with replacement, or neighbouring ones, the farthest at first and the nearest at last"
+    )
+    slide_steps: int = setting("from the farthest to the nearest, counted from the start of learning", "steps", 1)
+    horizon: Literal["window", "episode"] = setting(
+        "lower bounds look K steps ahead, or on to the episode's end through what the rows ahead had as bounds"
+    )
     use_return: bool = setting("the finished episode's return R_j joins the lower bounds")
     use_upper: bool = setting("use upper bounds")
+    upper_settled: float = setting(
+        "upper bounds only while mean Q changes by less than this share of itself from one target network to the "
+        "next; 0: always",
+        "",
+        0,
+    )
     lam: float = setting("lambda: weight of the penalty on a violated bound", "", 0)
+    lam_schedule: Literal["constant", "annealed", "multipliers"] = setting(
+        "lambda stays, goes to lam_end, or stays and every bound has a multiplier that grows while it is violated"
+    )
+    lam_end: float = setting("lambda at last, where annealed", "", 0)
+    lam_steps: int = setting("from lam to lam_end, counted from the start of learning", "steps", 1)
+    multiplier_step: float = setting("share of a violation that joins the bound's multiplier each time", "", 0)
+    multiplier_max: float = setting("largest multiplier, in units of lambda", "value", 0)
+    penalty: Literal["quadratic", "absolute", "huber"] = setting("penalty as a function of the violation")
+    penalty_width: float = setting("slope of the absolute penalty; where Huber's goes over into it", "value", 1e-9)
+    margin: float = setting(
+        "standard deviations of a return's noise by which bounds are eased, for games that are random; 0: none", "", 0
+    )
+    margin_updates: int = setting("updates over which that noise is averaged", "updates", 1)
     slack: float = setting("a bound is violated only beyond this", "value", 0)
     both_violated: Literal["both", "mean"] = setting("two violated bounds: a penalty each, or one on their mean")
     rescale: bool = setting("divide the gradient by 1 + lambda x violated bounds")
@@ -77,15 +111,31 @@ class Config:
     )
 
     # Learning
-    network: Literal["auto", "paper", "small", "mlp"] = setting("Q-network; auto: by the kind of observation")
+    network: Literal["auto", "paper", "small", "mlp", "impala"] = setting("Q-network; auto: by the kind of observation")
+    width: int = setting("factor on the channels of network impala", "", 1, 16)
+    spectral_norm: bool = setting("spectral normalisation of the residual blocks of network impala")
+    dueling: bool = setting("the head adds a state's value and its actions' advantages")
+    quantiles: int = setting("quantiles of the return in the head, for each action; 0: its mean alone", "", 0, 256)
+    implicit: bool = setting("quantiles at levels drawn anew for each update (implicit quantiles), not at fixed ones")
+    double: bool = setting("the online network picks the next action, the target network values it")
+    n_step: int = setting("rewards in the target y before it bootstraps; fewer at an episode's end", "steps", 1, 64)
+    munchausen: float = setting("share of the taken action's log-probability that joins its reward; 0: none", "", 0, 1)
+    munchausen_temperature: float = setting("of the policy that the Munchausen term sees", "value", 1e-6)
+    munchausen_floor: float = setting("smallest scaled log-probability that joins a reward", "value", -1000, 0)
     gamma: float = setting("discount", "", 1e-3, 1)
     batch_size: int = setting("samples of one update", "rows", 1)
     update_every_steps: int = setting("one update for every so many steps, whatever num_envs is", "steps", 1)
+    updates_when_due: int = setting("updates made each time they are due", "updates", 1, 64)
     update_group: int = setting("most updates that share one sampling and one target pass", "updates", 1, 64)
     target_every_steps: int = setting("refresh of the target network", "steps", 1)
-    learning_rate: float = setting("step size of RMSProp", "", 0)
+    optimiser: Literal["rmsprop", "adam"] = setting("from gradients, summed over the batch, to weights")
+    learning_rate: float = setting("step size of the optimiser", "", 0)
     rms_decay: float = setting("decay of RMSProp's averages", "", 0, 1)
     rms_epsilon: float = setting("epsilon inside RMSProp's root", "", 1e-12)
+    adam_mean_decay: float = setting("decay of Adam's average of gradients (beta 1)", "", 0, 1)
+    adam_square_decay: float = setting("decay of Adam's average of their squares (beta 2)", "", 0, 1)
+    adam_epsilon: float = setting("epsilon beside Adam's root", "", 1e-15)
+    gradient_norm: float = setting("largest norm of the gradient of all weights; 0: no limit", "", 0)
     error_clip: float = setting("clip the error to [-this, this]; 0: no clipping", "value", 0)
 
     # Speed
@@ -134,20 +184,37 @@ class Config:
                 f"target_every_steps = {self.target_every_steps}: must be at least update_every_steps = "
                 f"{self.update_every_steps}"
             )
-        for name in ("lower_draws", "upper_draws"):
-            if getattr(self, name) and self.k == 0:
-                raise TightropeError(
-                    f"{name} = {getattr(self, name)}: must be 0 where k = 0, which leaves none to draw"
-                )
+        for name, horizons in (("lower_draws", self.k), ("upper_draws", self.k + 1 - self.upper_from)):
+            draws = getattr(self, name)
+            if draws and self.k == 0:
+                raise TightropeError(f"{name} = {draws}: must be 0 where k = 0, which leaves none to draw")
+            if draws > horizons and self.draw == "slide":
+                raise TightropeError(f"{name} = {draws}: must not exceed the {horizons} horizons that it slides over")
+        if self.implicit and not self.quantiles:
+            raise TightropeError("implicit = True: needs quantiles, the number of levels")
+        if self.lam_schedule == "multipliers" and self.lam == 0:
+            raise TightropeError("lam = 0.0: must be above 0 for multipliers, which are counted in units of it")
 
     @property
     def reach(self) -> int:
-        """How many rows ahead of and behind a sample its bounds look."""
+        """How many rows ahead of and behind a sample its bounds and its target look."""
+        return max(self.bound_reach, self.n_step)
+
+    @property
+    def bound_reach(self) -> int:
         return self.k + 1 if self.bounds else 1
 
     @property
     def target_every_updates(self) -> int:
-        return self.target_every_steps // self.update_every_steps
+        return self.updates_due(self.target_every_steps)
+
+    def updates_due(self, steps: int) -> int:
+        """Updates that so many steps of learning call for, however many environments took them."""
+        return steps // self.update_every_steps * self.updates_when_due
+
+    def steps_taken(self, updates: int) -> int:
+        """Steps of learning that called for so many updates."""
+        return updates // self.updates_when_due * self.update_every_steps
 
     def replace(self, **changes: Any) -> Config:
         """A copy with some fields changed.
@@ -169,9 +236,44 @@ class Config:
         return cls(**ADDED_LATER | values)
 
 
-#: Fields that were not in version 0.1, and what it did.
+#: Fields that were not in version 0.1, and what it did. Where a switch is off its numbers say nothing.
 ADDED_LATER: dict[str, Any] = {
     "precision": "auto",
+    "priority": "none",
+    "priority_exponent": 0.5,
+    "priority_floor": 1e-6,
+    "priority_beta_start": 0.4,
+    "priority_beta_end": 1.0,
+    "priority_beta_steps": 2_500_000,
+    "draw": "random",
+    "slide_steps": 2_500_000,
+    "horizon": "window",
+    "upper_settled": 0.0,
+    "lam_schedule": "constant",
+    "lam_end": 0.0,
+    "lam_steps": 2_500_000,
+    "multiplier_step": 1.0,
+    "multiplier_max": 1.0,
+    "penalty": "quadratic",
+    "penalty_width": 1.0,
+    "margin": 0.0,
+    "margin_updates": 1_000,
+    "width": 1,
+    "spectral_norm": False,
+    "dueling": False,
+    "quantiles": 0,
+    "implicit": False,
+    "double": False,
+    "n_step": 1,
+    "munchausen": 0.0,
+    "munchausen_temperature": 0.03,
+    "munchausen_floor": -1.0,
+    "updates_when_due": 1,
+    "optimiser": "rmsprop",
+    "adam_mean_decay": 0.9,
+    "adam_square_decay": 0.999,
+    "adam_epsilon": 0.01,
+    "gradient_norm": 0.0,
     "step_timeout_seconds": 0.0,
     "keep_checkpoints": 2,
     "keep_every_frames": 0,

@@ -1,7 +1,7 @@
 """The same updates, faster: on a GPU compiled and captured as one CUDA graph. learner.py is the algorithm; this is not.
 
 What is captured are `Learner`'s own functions, several groups at once: while one group learns, the next is sampled and
-valued by the target network beside it, for neither depends on the other. What is compiled are the pure parts. The one
+valued by the target network beside it, where neither depends on the other. What is compiled are the pure parts. The one
 thing written twice is the network's arithmetic (fused.py), and tests show that it is the plain network's.
 """
 
@@ -52,9 +52,9 @@ def quick(network: QNetwork, batch_size: int, replay: Replay, dtype: torch.dtype
 
         if fused.fits(network, batch_size, replay.frames.shape[2:], replay.frames.dtype, replay.stack):
             return fused.FusedNetwork(network, dtype)
-    compiled = QNetwork(network.body, network.scale, network.kind)
+    compiled = QNetwork(network.body, network.scale, network.kind, network.form)
     compiled.use_bfloat16 = dtype == torch.bfloat16
-    compiled.forward = torch.compile(compiled.forward, **OPTIONS)  # type: ignore[method-assign]
+    compiled.outputs = torch.compile(compiled.outputs, **OPTIONS)  # type: ignore[method-assign]
     return compiled
 
 
@@ -75,7 +75,7 @@ class CapturedUpdates:
 
     def __init__(self, learner: Learner, replay: Replay, groups: int) -> None:
         # Warming up learns, so all that it changes is put back.
-        changed = [*learner.online.parameters(), *learner.optimiser.mean, *learner.optimiser.square, learner.telemetry]
+        changed = list(learner.state().values())
         before = [tensor.detach().clone() for tensor in changed]
         random_state = learner.generator.get_state()
         self.graph = torch.cuda.CUDAGraph()
@@ -89,15 +89,19 @@ class CapturedUpdates:
             batches = [learner.prepare(replay, self.chances[0])]
             for group in range(groups):
                 beside.wait_stream(main)
-                if group + 1 < groups:
+                if group + 1 < groups and learner.prepares_ahead:
                     with torch.cuda.stream(beside):
                         batches.append(learner.prepare(replay, self.chances[group + 1]))
                 learner.learn_all(replay, batches[group])
                 main.wait_stream(beside)
+                if group + 1 < groups and not learner.prepares_ahead:
+                    batches.append(learner.prepare(replay, self.chances[group + 1]))
         with torch.no_grad():
             for tensor, value in zip(changed, before, strict=True):
                 tensor.copy_(value)
         learner.online.refresh()
+        for tensor, value in zip(changed, before, strict=True):
+            tensor.copy_(value)  # again: refreshing moved what spectral normalisation keeps
         learner.generator.set_state(random_state)
 
     def __call__(self) -> None:

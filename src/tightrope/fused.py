@@ -33,9 +33,11 @@ _TYPES = {torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 def fits(
     network: QNetwork, batch_size: int, frame_shape: tuple[int, ...], frame_dtype: torch.dtype, stack: int
 ) -> bool:
-    """Whether the kernels are this network's. Those of the full layers hold a whole batch."""
+    """Whether the kernels are this network's: the paper's with its plain head. Those of the full layers hold a whole
+    batch."""
     known = (frame_shape, stack, frame_dtype) == (FRAME_SHAPE, STACK, torch.uint8)
-    return network.kind == "paper" and known and batch_size <= LARGEST_BATCH
+    plain = network.kind == "paper" and not (network.form.dueling or network.form.quantiles)
+    return plain and known and batch_size <= LARGEST_BATCH
 
 
 class FusedNetwork(QNetwork):
@@ -61,12 +63,12 @@ class FusedNetwork(QNetwork):
         frames = states.reshape(-1, *FRAME_SHAPE)
         return self.at(frames, torch.arange(len(frames), device=states.device).view(-1, STACK))
 
-    def at(self, frames: Tensor, rows: Tensor) -> Tensor:
+    def at(self, frames: Tensor, rows: Tensor, levels: Tensor | None = None) -> Tensor:
         with torch.no_grad():
             parts = torch.split(rows.reshape(-1, STACK), AT_ONCE)
             return torch.cat([self.run(frames, part, None)[0] for part in parts]).view(*rows.shape[:-1], -1)
 
-    def taken(self, frames: Tensor, rows: Tensor, actions: Tensor) -> Tensor:
+    def taken(self, frames: Tensor, rows: Tensor, actions: Tensor, levels: Tensor | None = None) -> Tensor:
         values: Tensor = _Taken.apply(self, frames, rows, actions, *self.body.parameters())  # type: ignore[no-untyped-call]
         return values
 

@@ -1,6 +1,8 @@
 """One gradient step: sample, value the neighbours with the target network, bound, pull Q towards the tightened target.
 
-Plain DQN is this code with no bounds: the window then has one state ahead and none behind.
+Plain DQN is this code with no bounds: the window then has one state ahead and none behind. Every other switch (double,
+n-step, quantiles, priorities, multipliers ...) is a line or two on the same path; what they do is in targets.py,
+constraints.py, priorities.py and optimisers.py.
 """
 
 from __future__ import annotations
@@ -11,13 +13,17 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tightrope.bounds import lower_bounds, tighten, upper_bounds
 from tightrope.config import Config
+from tightrope.constraints import LONG, EpisodeBounds, Luck, Multipliers, Settling, needed_notes
 from tightrope.memory import Memory
 from tightrope.network import QNetwork
+from tightrope.optimisers import limit_gradient, make_optimiser
+from tightrope.priorities import Priorities, importance
 from tightrope.replay import Chances, Reach, Replay, Window
+from tightrope.targets import best_values, munchausen_bonus, quantile_gradient, ramp, soft_values, spread
 
 #: What the learner sums up over the samples it sees; the trainer divides and resets.
 TELEMETRY = (
@@ -43,32 +49,9 @@ class Batch(NamedTuple):
     lower_B: Tensor  # L_max, R_j included; -inf where there is none
     upper_B: Tensor  # U_min; inf where there is none
     by_return_B: Tensor  # R_j is the tightest: above y and every L
-
-
-class RMSProp:
-    """DeepMind's centred RMSProp: w -= lr * g / sqrt(E[g^2] - E[g]^2 + eps), the epsilon inside the root."""
-
-    def __init__(self, parameters: list[nn.Parameter], decay: float, epsilon: float) -> None:
-        self.parameters = parameters
-        self.decay = decay
-        self.epsilon = epsilon
-        self.mean = [torch.zeros_like(p) for p in parameters]
-        self.square = [torch.zeros_like(p) for p in parameters]
-
-    @torch.no_grad()
-    def step(self, learning_rate: float | Tensor) -> None:
-        gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters]
-        torch._foreach_lerp_(self.mean, gradients, 1 - self.decay)
-        torch._foreach_mul_(self.square, self.decay)
-        torch._foreach_addcmul_(self.square, gradients, gradients, 1 - self.decay)
-        root = torch._foreach_mul(self.mean, self.mean)
-        torch._foreach_neg_(root)
-        torch._foreach_add_(root, self.square)
-        torch._foreach_add_(root, self.epsilon)
-        torch._foreach_sqrt_(root)
-        change = torch._foreach_div(gradients, root)
-        torch._foreach_mul_(change, learning_rate)
-        torch._foreach_sub_(list(self.parameters), change)
+    spread_BN: Tensor  # the target's quantiles around its mean; N = 0 without a head for them
+    share_B: Tensor  # by which the sample was drawn, 1 where all are drawn alike
+    levels_BN: Tensor = torch.zeros(0, 0)  # at which its quantiles are asked for; N = 0 where these are fixed
 
 
 class Learner:
@@ -79,13 +62,17 @@ class Learner:
         self.device = device
         self.online = network.to(device)
         self.target = copy.deepcopy(self.online).requires_grad_(False)
-        self.optimiser = RMSProp(list(self.online.parameters()), config.rms_decay, config.rms_epsilon)
+        self.parameters = list(self.online.parameters())
+        self.optimiser = make_optimiser(self.parameters, config)
         self.reach = Reach(
-            rows=config.reach,
+            rows=config.bound_reach,
+            n_step=config.n_step,
+            bounds=config.bounds,
             behind_from=config.upper_from + 1,
             upper=config.bounds and config.use_upper,
             lower_draws=config.lower_draws if config.bounds else 0,
             upper_draws=config.upper_draws if config.bounds else 0,
+            slide=config.draw == "slide",
             # A cut episode that is stored as terminal has no bootstrap at its end: only R_j speaks for that.
             acted_only=config.cut_return == "mean_q",
             skip_start_rows=config.skip_start_rows,
@@ -94,12 +81,27 @@ class Learner:
         self.generator = torch.Generator(device).manual_seed(seed)
         self.updates = 0
         # No larger than what one step of all environments makes due, and in step with the target network.
-        self.due_at_once = max(1, config.num_envs // config.update_every_steps)
+        self.due_at_once = max(1, config.updates_due(config.num_envs))
         self.group_size = math.gcd(config.target_every_updates, min(config.update_group, self.due_at_once))
         self.at_once = self.group_size  # updates of one call of `update`; a captured call holds several groups
+
+        def scalar(value: float) -> Tensor:
+            return torch.tensor(value, device=device)
+
         # Tensors, so that a captured update sees them change.
-        self.lam = torch.tensor(config.lam, device=device)
-        self.learning_rate = torch.tensor(config.learning_rate, device=device)
+        self.lam = scalar(config.lam)
+        self.learning_rate = scalar(config.learning_rate)
+        self.beta = scalar(config.priority_beta_start)
+        self.slide = scalar(1.0)
+        self.luck = Luck(config, device) if config.bounds and config.margin else None
+        self.settling = Settling(config.upper_settled, device) if config.upper_settled else None
+        #: Whether a group's samples and targets depend on nothing that the group before it changes.
+        self.prepares_ahead = not (config.double or config.priority != "none" or self.luck is not None)
+        # By `keep_notes`, where a switch asks for them.
+        self.lacks_notes = needed_notes(config) > 0
+        self.priorities: Priorities | None = None
+        self.multipliers: Multipliers | None = None
+        self.episode: EpisodeBounds | None = None
         self.memory: Memory | None = None  # of what the target network said: by the trainer, on a CPU
         self.captured: Callable[[], None] | None = None  # by fast.py
         # A sum for each place in a batch: added up only when somebody looks.
@@ -107,9 +109,35 @@ class Learner:
         # For each place in a batch the newest sample, or the first one whose loss was no number: see `suspects`.
         self._suspects = torch.zeros(len(TELEMETRY + SUSPECT), config.batch_size, dtype=torch.float64, device=device)
 
+    def keep_notes(self, replay: Replay) -> None:
+        """What some switches keep of each row of the replay. Must be called once, before the first update."""
+        config, self.lacks_notes = self.config, False
+        if config.priority != "none":
+            self.priorities = Priorities(replay, config.priority_exponent, config.priority_floor)
+        if config.bounds and config.lam_schedule == "multipliers":
+            self.multipliers = Multipliers(replay, config)
+        if config.bounds and config.horizon == "episode":
+            self.episode = EpisodeBounds(replay)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that learning changes, by the names it has in a checkpoint."""
+        state = {
+            **{f"online.{name}": tensor for name, tensor in self.online.state_dict().items()},
+            **{f"target.{name}": tensor for name, tensor in self.target.state_dict().items()},
+            **self.optimiser.state(),
+            "telemetry": self.telemetry,
+        }
+        for part in (self.luck, self.settling, self.priorities, self.multipliers, self.episode):
+            if part is not None:
+                state |= part.state()
+        return state
+
     def update(self, replay: Replay) -> None:
         """At most `at_once` updates; the target network follows every `target_every_updates`."""
+        if self.lacks_notes:
+            raise ValueError("keep_notes comes before the first update")
         before = self.updates // self.config.target_every_updates
+        self.schedule()
         # Out of step with the graph only after a resume from where the steps were smaller: single groups until in step.
         if self.captured is not None and self.updates % self.at_once == 0:
             self.captured()
@@ -118,7 +146,18 @@ class Learner:
             self.group(replay)
             self.updates += self.group_size
         if self.updates // self.config.target_every_updates > before:
-            self.target.follow(self.online)
+            self.follow()
+
+    def schedule(self) -> None:
+        """Numbers that change with the steps of learning."""
+        config, steps = self.config, self.config.steps_taken(self.updates)
+        if config.lam_schedule == "annealed":
+            self.lam.fill_(ramp(config.lam, config.lam_end, steps / config.lam_steps))
+        if config.priority != "none":
+            done = steps / config.priority_beta_steps
+            self.beta.fill_(ramp(config.priority_beta_start, config.priority_beta_end, done))
+        if config.draw == "slide":
+            self.slide.fill_(ramp(1.0, 0.0, steps / config.slide_steps))
 
     def group(self, replay: Replay) -> None:
         """Updates that share one sampling and one pass of the target network, which does not change between them."""
@@ -126,7 +165,14 @@ class Learner:
 
     def draw(self, replay: Replay) -> Chances:
         """The random numbers of a group."""
-        return replay.draw(self.config.batch_size * self.group_size, self.reach, self.generator)
+        chances = replay.draw(self.config.batch_size * self.group_size, self.reach, self.generator)
+        if not self.config.implicit:
+            return chances._replace(slide=self.slide)
+        # One in each of N equal parts: as any level is as likely as any other, and their mean is near that of all.
+        size = (self.config.batch_size * self.group_size, self.config.quantiles)
+        steps = torch.arange(size[1], device=self.device)
+        levels = (steps + torch.rand(size, generator=self.generator, device=self.device)) / size[1]
+        return chances._replace(slide=self.slide, levels=levels)
 
     def learn_all(self, replay: Replay, batch: Batch) -> None:
         """One gradient step for each part of the group's batch."""
@@ -134,56 +180,109 @@ class Learner:
             self.learn(replay, Batch(*part))
 
     @torch.no_grad()
+    def follow(self) -> None:
+        """The target network becomes the online one."""
+        self.target.follow(self.online)
+        if self.settling is not None:
+            self.settling.follow()
+
+    @torch.no_grad()
     def prepare(self, replay: Replay, chances: Chances) -> Batch:
-        """Samples with their targets and bounds; nothing here depends on the online network."""
+        """Samples with their targets and bounds. Only what `prepares_ahead` names depends on the online network."""
         window = self.sample(replay, chances)
-        return Batch(window.rows_BS, window.actions_B, *self.bounds(window, self.values(replay, window)))
+        picks = self.picks(replay, window) if self.config.double else None
+        levels_BN = window.rewards_BH[:, :0] if chances.levels is None else chances.levels
+        values = self.values(replay, window)
+        return Batch(window.rows_BS, window.actions_B, *self.bounds(window, values, picks), levels_BN)
 
     def sample(self, replay: Replay, chances: Chances) -> Window:
-        return replay.sample(self.config.batch_size * self.group_size, self.reach, chances)
+        return replay.sample(self.config.batch_size * self.group_size, self.reach, chances, self.priorities)
 
     @torch.no_grad()
     def values(self, replay: Replay, window: Window) -> Tensor:
-        """What the target network says of the neighbours, ahead and then behind, all in one pass."""
+        """The target network's outputs for the neighbours, ahead, behind and (for Munchausen) here, in one pass."""
         neighbours = torch.cat([window.ahead_rows_BAS, window.behind_rows_BCS], dim=1)
+        if self.config.munchausen:
+            neighbours = torch.cat([neighbours, window.rows_BS[:, None]], dim=1)
         if self.memory is None:
             return self.target.at(replay.by_row, neighbours)
         return self.memory.look_up(replay, neighbours, self.target, self.updates // self.config.target_every_updates)
 
+    @torch.no_grad()
+    def picks(self, replay: Replay, window: Window) -> Tensor:
+        """The online network's values of the states ahead and (for Munchausen) here."""
+        states = window.ahead_rows_BAS
+        if self.config.munchausen:
+            states = torch.cat([states, window.rows_BS[:, None]], dim=1)
+        return self.means(self.online.at(replay.by_row, states))
+
+    def means(self, outputs: Tensor) -> Tensor:
+        """From a network's outputs to values."""
+        return outputs.mean(-1) if self.config.quantiles else outputs
+
     def learn(self, replay: Replay, batch: Batch) -> None:
         """One gradient step."""
-        q_B = self.online.taken(replay.by_row, batch.rows_BS, batch.actions_B)
-        gradient_B = self.pull(q_B.detach(), batch)
+        levels_BN = batch.levels_BN if self.config.implicit else None
+        outputs = self.online.taken(replay.by_row, batch.rows_BS, batch.actions_B, levels_BN)
+        gradient = self.pull(outputs.detach(), batch)
         self.online.zero_grad(set_to_none=True)
-        q_B.backward(gradient_B)  # type: ignore[no-untyped-call]
+        outputs.backward(gradient)  # type: ignore[no-untyped-call]
         self.advance()
 
     def advance(self) -> None:
         """From gradients to weights."""
+        if self.config.gradient_norm:
+            limit_gradient(self.parameters, self.config.gradient_norm)
         self.optimiser.step(self.learning_rate)
         self.online.refresh()
 
-    def pull(self, q_B: Tensor, batch: Batch) -> Tensor:
-        """The gradient of the loss with respect to Q; and the telemetry is told.
+    def pull(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """The gradient of the loss with respect to the outputs; and telemetry and notes are told.
 
         Summed over the batch, not averaged, and without the square's factor 2: as the released program.
         """
         config = self.config
-        target_B, weight_B, low_B, high_B = tighten(
-            q_B, batch.y_B, batch.lower_B, batch.upper_B, self.lam, config.slack, config.both_violated == "mean"
-        )
+        q_B = self.means(outputs)
+        lower_B, upper_B, rows_B = batch.lower_B, batch.upper_B, batch.rows_BS[:, -1]
+        if self.multipliers is not None:
+            lower_B, upper_B = self.multipliers.apply(rows_B, q_B, lower_B, upper_B)
+        target_B, weight_B, _, _ = tighten(
+            q_B, batch.y_B, lower_B, upper_B, self.lam, config.slack, config.both_violated == "mean",
+            config.penalty, config.penalty_width,
+        )  # fmt: skip
         error_B = q_B - target_B
-        gradient_B = error_B if config.rescale else error_B * weight_B
-        if config.error_clip:
-            gradient_B = gradient_B.clamp(-config.error_clip, config.error_clip)
+        if config.quantiles:
+            # The bounds move the target's mean; its shape goes with it.
+            targets_BN = target_B[:, None] + batch.spread_BN
+            levels_BN = batch.levels_BN if config.implicit else None
+            gradient = quantile_gradient(outputs, targets_BN, config.error_clip, levels_BN)
+            if not config.rescale:
+                gradient = gradient * weight_B[:, None]
+        else:
+            gradient = error_B if config.rescale else error_B * weight_B
+            if config.error_clip:
+                gradient = gradient.clamp(-config.error_clip, config.error_clip)
+        if self.priorities is not None:
+            weights_B = importance(batch.share_B, self.beta)
+            gradient = gradient * (weights_B[:, None] if config.quantiles else weights_B)
+        low_gap_B, high_gap_B = (batch.lower_B - q_B).clamp(min=0), (q_B - batch.upper_B).clamp(min=0)
+        if self.priorities is not None:
+            priority_B = (q_B - batch.y_B).abs()
+            if config.priority == "violation":
+                priority_B = priority_B + low_gap_B + high_gap_B
+            self.priorities.update(rows_B, priority_B)
+        if self.luck is not None:
+            self.luck.see(q_B - batch.y_B)
+        if self.settling is not None:
+            self.settling.see(q_B)
         columns = {
             "samples": torch.ones_like(q_B),
             "loss": error_B.square(),
             "q": q_B,
-            "lower_violated": low_B.to(q_B.dtype),
-            "lower_gap": torch.where(low_B, batch.lower_B - q_B, 0.0),
-            "upper_violated": high_B.to(q_B.dtype),
-            "upper_gap": torch.where(high_B, q_B - batch.upper_B, 0.0),
+            "lower_violated": (low_gap_B > config.slack).to(q_B.dtype),
+            "lower_gap": torch.where(low_gap_B > config.slack, low_gap_B, 0.0),
+            "upper_violated": (high_gap_B > config.slack).to(q_B.dtype),
+            "upper_gap": torch.where(high_gap_B > config.slack, high_gap_B, 0.0),
             "return_tightest": batch.by_return_B.to(q_B.dtype),
         }
         # What is no number stays so in a sum: from then on the sample that began it is kept, and nobody has to wait for
@@ -197,7 +296,7 @@ class Learner:
         kept = self._suspects[:, : len(q_B)]
         kept.copy_(torch.where(sums[TELEMETRY.index("loss")].isfinite(), newest, kept))
         sums += newest[: len(TELEMETRY)]
-        return gradient_B
+        return gradient
 
     def suspects(self) -> dict[str, Tensor]:
         """After a loss that was no number: for each place in a batch the sample with which it began there.
@@ -209,49 +308,110 @@ class Learner:
     @torch.no_grad()
     def sound(self) -> bool:
         """Whether all that was learned is numbers. Waits for the device."""
-        learned = [self.telemetry, *self.online.parameters(), *self.target.parameters(), *self.optimiser.square]
+        learned = [self.telemetry, *self.parameters, *self.target.parameters(), *self.optimiser.state().values()]
         return bool(torch.stack([tensor.isfinite().all() for tensor in learned]).all())
 
     @torch.no_grad()
-    def bounds(self, window: Window, values: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """y, L_max, U_min, and where R_j is above y and every L. Without bounds L is -inf and U is inf.
+    def bounds(
+        self, window: Window, outputs: Tensor, picks: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """y, L_max, U_min, where R_j is above y and every L, the spread of the target, and the samples' shares.
 
-        `values` are the neighbours' [B, ahead and behind, actions].
+        Without bounds L is -inf and U is inf. `outputs` are the neighbours' by the target network [B, ahead and behind
+        (and here), actions (, quantiles)]; `picks` the online network's values where that picks the best action.
         """
-        config = self.config
-        ahead = window.ahead_offsets_BA.shape[1]
-        lower_BA = lower_bounds(
+        values = self.means(outputs)
+        worth_BA = self.through(window, best_values(values, picks, window.ahead_offsets_BA.shape[1]))
+        y_B, spread_BN = self.target_of(window, outputs, values, picks, worth_BA)
+        lower_B, by_return_B = self.lower(window, worth_BA, y_B)
+        upper_B = self.upper(window, values)
+        if not self.config.bounds_at_end:
+            # As the released program: an episode's last step has the target R_j, and no bounds.
+            known_B = window.ended_B & ~window.returns_B.isnan()
+            y_B = torch.where(known_B, window.returns_B, y_B)
+            lower_B = torch.where(window.ended_B, -torch.inf, lower_B)
+            upper_B = torch.where(window.ended_B, torch.inf, upper_B)
+            by_return_B = by_return_B & ~window.ended_B
+        share_B = torch.ones_like(y_B)
+        if self.priorities is not None:
+            share_B = self.priorities.shares[window.rows_BS[:, -1]]
+        return y_B, lower_B, upper_B, by_return_B, spread_BN, share_B
+
+    def through(self, window: Window, values_BA: Tensor) -> Tensor:
+        """What the sample is worth by way of each state ahead, if those are worth this."""
+        return lower_bounds(
             window.rewards_BH,
             window.terminal_BH,
             window.ahead_exists_BA,
             window.ahead_offsets_BA,
-            values[:, :ahead].amax(-1),
-            config.gamma,
+            values_BA,
+            self.config.gamma,
         )
-        y_B = lower_BA[:, 0]
-        never_B = torch.full_like(y_B, torch.inf)
-        lower_B = torch.cat([-never_B[:, None], lower_BA[:, 1:]], dim=1).amax(1)
-        by_return_B = torch.zeros_like(window.ended_B)
-        if config.bounds and config.use_return:
+
+    def target_of(
+        self, window: Window, outputs: Tensor, values: Tensor, picks: Tensor | None, worth_BA: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """y, and how its quantiles lie around it."""
+        config = self.config
+        sample_B = torch.arange(len(outputs), device=outputs.device)
+        at = (sample_B, window.target_B)  # the state it bootstraps from
+        choosing = values if picks is None else picks
+        y_B, policy_BX = worth_BA[at], None
+        if config.munchausen:
+            temperature = config.munchausen_temperature
+            log_policy = torch.log_softmax(choosing / temperature, -1)
+            policy_BX = log_policy[at].exp()
+            ahead = worth_BA.shape[1]
+            y_B = self.through(window, soft_values(values[:, :ahead], log_policy[:, :ahead], temperature))[at]
+            y_B = y_B + munchausen_bonus(
+                log_policy[:, -1], window.actions_B, config.munchausen, temperature, config.munchausen_floor
+            )
+        if not config.quantiles:
+            return y_B, outputs.new_zeros(len(outputs), 0)
+        offset_B = window.ahead_offsets_BA[at]
+        goes_on_B = ~window.terminal_BH[sample_B, offset_B - 1]
+        return y_B, spread(outputs[at], choosing[at], policy_BX, goes_on_B, config.gamma**offset_B)
+
+    def lower(self, window: Window, worth_BA: Tensor, y_B: Tensor) -> tuple[Tensor, Tensor]:
+        """L_max, and where R_j makes it."""
+        config, offsets_BA = self.config, window.ahead_offsets_BA
+        if not config.bounds:
+            return torch.full_like(y_B, -torch.inf), torch.zeros_like(window.ended_B)
+        lower_BA = worth_BA
+        if self.luck is not None:
+            lower_BA = lower_BA - self.luck.of(offsets_BA)
+        # All that are no farther than K + 1 steps, but the target itself.
+        others_BA = (offsets_BA != offsets_BA.gather(1, window.target_B[:, None])) & (offsets_BA <= self.reach.rows)
+        lower_B = torch.where(others_BA, lower_BA, -torch.inf).amax(1)
+        returns_B = torch.full_like(y_B, -torch.inf)
+        if config.use_return:
             returns_B = window.returns_B.nan_to_num(nan=-torch.inf)
-            # By more than rounding: near an episode's end L, y and R are the same number, summed in another order.
-            others_B = torch.maximum(lower_B, y_B)
-            by_return_B = returns_B > others_B + 1e-4 * others_B.abs().clamp(min=1)
-            lower_B = torch.maximum(lower_B, returns_B)
-        upper_B = never_B
-        if window.behind_offsets_BC.shape[1]:
-            taken_BC = values[:, ahead:].gather(2, window.behind_actions_BC[..., None])[..., 0]
-            upper_B = upper_bounds(
-                window.rewards_BM, window.behind_exists_BC, window.behind_offsets_BC, taken_BC, config.gamma
-            ).amin(1)
-        if not config.bounds_at_end:
-            # As the released program: an episode's last step has the target R_j, and no bounds.
-            known_B = window.ended_B & ~window.returns_B.isnan()
-            y_B = torch.where(known_B, window.returns_B, y_B)
-            lower_B = torch.where(window.ended_B, -never_B, lower_B)
-            upper_B = torch.where(window.ended_B, never_B, upper_B)
-            by_return_B &= ~window.ended_B
-        return y_B, lower_B, upper_B, by_return_B
+            if self.luck is not None:
+                returns_B = returns_B - self.luck.of(torch.full_like(returns_B, LONG))
+        if self.episode is not None:
+            beyond_BA = self.through(window, self.episode.ahead(window))
+            beyond_BA = torch.where(window.ahead_acted_BA, beyond_BA, -torch.inf)
+            if self.luck is not None:
+                beyond_BA = beyond_BA - self.luck.of(offsets_BA)
+            lower_B = torch.maximum(lower_B, beyond_BA.amax(1))
+            self.episode.keep(window, torch.maximum(returns_B, torch.maximum(lower_B, lower_BA.amax(1))))
+        # By more than rounding: near an episode's end L, y and R are the same number, summed in another order.
+        others_B = torch.maximum(lower_B, y_B)
+        by_return_B = returns_B > others_B + 1e-4 * others_B.abs().clamp(min=1)
+        return torch.maximum(lower_B, returns_B), by_return_B
+
+    def upper(self, window: Window, values: Tensor) -> Tensor:
+        """U_min: by the target network's value of the actions that were taken, so that nobody picks one."""
+        config, offsets_BC = self.config, window.behind_offsets_BC
+        ahead, behind = window.ahead_offsets_BA.shape[1], offsets_BC.shape[1]
+        if not behind:
+            return torch.full_like(values[:, 0, 0], torch.inf)
+        taken_BC = values[:, ahead : ahead + behind].gather(2, window.behind_actions_BC[..., None])[..., 0]
+        upper_BC = upper_bounds(window.rewards_BM, window.behind_exists_BC, offsets_BC, taken_BC, config.gamma)
+        if self.luck is not None:
+            upper_BC = upper_BC + self.luck.of(offsets_BC) * config.gamma ** -offsets_BC.to(taken_BC.dtype)
+        upper_B = upper_BC.amin(1)
+        return upper_B if self.settling is None else torch.where(self.settling.settled, upper_B, torch.inf)
 
     def read_telemetry(self) -> dict[str, float]:
         """Means since the last reading, by name, and a fresh start. Gaps are means over the violations."""
@@ -264,4 +424,8 @@ class Learner:
         for side in ("lower", "upper"):
             count = total[f"{side}_violated"]
             means[f"{side}_gap"] = total[f"{side}_gap"] / count if count else 0.0
+        if self.luck is not None:
+            means["noise"] = float(self.luck.noise)
+        if self.settling is not None:
+            means["settled"] = float(self.settling.settled)
         return means

@@ -7,6 +7,8 @@ once. (On a GPU an update has fixed shapes, and valuing a state again costs less
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -18,19 +20,19 @@ AT_ONCE = 128
 
 
 class Memory:
-    def __init__(self, rows: int, num_actions: int) -> None:
-        self.values = torch.zeros(rows, num_actions)
+    def __init__(self, rows: int, *outputs: int) -> None:
+        self.values = torch.zeros(rows, *outputs)  # a network's outputs: actions, or actions and quantiles
         # What a row's values were made of: which target network, and which time, for rows are used again.
         self.networks = torch.full((rows,), -1, dtype=torch.int32)
         self.times = torch.full((rows,), -1, dtype=torch.int64)
 
     @staticmethod
-    def needed_bytes(rows: int, num_actions: int) -> int:
-        return rows * (4 * num_actions + 4 + 8)
+    def needed_bytes(rows: int, *outputs: int) -> int:
+        return rows * (4 * math.prod(outputs) + 4 + 8)
 
     @torch.no_grad()
     def look_up(self, replay: Replay, rows: Tensor, target: QNetwork, network: int) -> Tensor:
-        """Values of the states [..., stack] by the target network of that number."""
+        """Outputs for the states [..., stack] by the target network of that number."""
         stacks = rows.reshape(-1, rows.shape[-1])
         own = stacks[:, -1]  # a state is known by its newest frame
         times = replay.time_of(own)
@@ -41,7 +43,7 @@ class Memory:
                 self.values[part] = target.at(replay.by_row, stacks[new][where])
             self.networks[missing] = network
             self.times[missing] = times[new][first]
-        return self.values[own].view(*rows.shape[:-1], -1)
+        return self.values[own].view(*rows.shape[:-1], *self.values.shape[1:])
 
 
 def _distinct(numbers: Tensor) -> tuple[Tensor, Tensor]:

@@ -24,7 +24,7 @@ from torch import nn
 
 from tightrope.config import preset
 from tightrope.errors import TightropeError
-from tightrope.network import paper_body
+from tightrope.network import Form, make_body
 from tightrope.run import Description, RunFolder
 from tightrope.trainer import Trainer
 
@@ -129,7 +129,7 @@ def in_cleanrls_manner(game: str, device: torch.device) -> Contestant:
     env: Any = gymnasium.make(environment_id(game))
     env = FrameStackObservation(AtariPreprocessing(env), 4)
     actions = int(env.action_space.n)
-    online, target = (paper_body((4, 84, 84), actions).to(device) for _ in range(2))
+    online, target = (make_body("paper", (4, 84, 84), actions, Form()).to(device) for _ in range(2))
     optimiser = torch.optim.Adam(online.parameters(), lr=1e-4)
     buffer = ReplayBuffer(
         ROWS, env.observation_space, env.action_space, device, optimize_memory_usage=True,

@@ -19,6 +19,7 @@ from torch import Tensor
 from tightrope.bounds import discounted_returns
 from tightrope.device import free_memory
 from tightrope.errors import TightropeError, sized
+from tightrope.priorities import Priorities
 
 # What a row is. TERMINAL and CUT: the episode ended, or was cut off, after this row's action. BEGIN: it began at this
 # row's state. TRANSITION: an action was taken here; the row after a game's end holds its final frame and none.
@@ -38,6 +39,8 @@ class Window(NamedTuple):
     ahead_rows_BAS: Tensor
     ahead_offsets_BA: Tensor
     ahead_exists_BA: Tensor
+    ahead_acted_BA: Tensor  # an action of the same episode was taken there
+    target_B: Tensor  # which of those ahead is the target's: the one n steps ahead, or as far as the episode goes
     rewards_BM: Tensor
     behind_rows_BCS: Tensor
     behind_actions_BC: Tensor
@@ -59,6 +62,9 @@ class Reach:
     acted_only: bool = False  # lower bounds only from states that were acted from, not from an episode's end
     skip_start_rows: int = 0
     unfinished: bool = True
+    n_step: int = 1  # how far ahead the target looks
+    bounds: bool = True  # if not, nothing but the target's state is asked for
+    slide: bool = False  # neighbouring offsets, placed by the last of the chances, instead of any that are drawn
 
 
 class Chances(NamedTuple):
@@ -67,11 +73,13 @@ class Chances(NamedTuple):
     centres: Tensor
     lower: Tensor
     upper: Tensor
+    slide: Tensor | None = None  # no chance: 1 for the farthest offsets, 0 for the nearest
+    levels: Tensor | None = None  # for implicit quantiles
 
 
-def needed_bytes(rows: int, frame_shape: tuple[int, ...], frame_dtype: np.dtype) -> int:
-    """Memory of a replay, all told."""
-    small = 1 + 4 + 4 + 1  # action, reward, return, flags
+def needed_bytes(rows: int, frame_shape: tuple[int, ...], frame_dtype: np.dtype, notes: int = 0) -> int:
+    """Memory of a replay with so many notes, all told."""
+    small = 1 + 4 + 4 + 1 + 4 * notes  # action, reward, return, flags
     return rows * (int(np.prod(frame_shape)) * np.dtype(frame_dtype).itemsize + small)
 
 
@@ -111,6 +119,8 @@ class Replay:
         self._host_rewards = self.rewards if device.type == "cpu" else torch.zeros(size)
         self.returns = torch.full(size, torch.nan, dtype=torch.float32, device=device)
         self.flags = torch.zeros(size, dtype=torch.uint8, device=device)
+        self.notes: dict[str, Tensor] = {}
+        self._fresh: dict[str, Tensor] = {}
         self.head = -1  # time of the pending row
         self.clock = torch.full((), -1, dtype=torch.int64, device=device)  # the same, where kernels can read it
         self.finished_rows = 0
@@ -122,6 +132,15 @@ class Replay:
     def by_row(self) -> Tensor:
         """All frames in one column."""
         return self.frames.flatten(0, 1)
+
+    def note(self, name: str, fresh: Tensor) -> Tensor:
+        """A number for each row (`by_row`) that somebody else keeps. A new transition's is what `fresh` is then, and
+        any other row's is 0."""
+        self.notes[name] = torch.zeros(self.length, self.num_envs, device=self.device)
+        self._fresh[name] = fresh
+        acted = (self.flags & TRANSITION) > 0
+        self.notes[name].copy_(torch.where(acted, fresh, 0.0))
+        return self.notes[name].view(-1)
 
     def _put(self, array: np.ndarray) -> Tensor:
         # Not blocking: otherwise the host would wait until the device has done all that it was told before.
@@ -158,6 +177,8 @@ class Replay:
         self.rewards[slot] = self._put(rewards.astype(np.float32))
         self.returns[slot] = torch.nan
         self.flags[slot] += self._put(bits.astype(np.uint8))
+        for name, column in self.notes.items():
+            column[slot] = torch.where((self.flags[slot] & TRANSITION) > 0, self._fresh[name], 0.0)
         self.frames[next_slot] = torch.as_tensor(next_frames)
         self.flags[next_slot] = self._put(next_begins.astype(np.uint8) * np.uint8(BEGIN))
         self.head += 1
@@ -238,14 +259,20 @@ class Replay:
         candidates = batch_size * (4 if reach.unfinished else 16)
         return Chances(rand(2, candidates), rand(batch_size, reach.lower_draws), rand(batch_size, reach.upper_draws))
 
-    def centres(self, chance_2C: Tensor, batch_size: int, reach: Reach) -> tuple[Tensor, Tensor]:
-        """Uniform over the valid rows: more are drawn than needed and the first valid ones kept.
+    def centres(
+        self, chance_2C: Tensor, batch_size: int, reach: Reach, priorities: Priorities | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Uniform over the valid rows, or by priority: more are drawn than needed and the first valid ones kept.
 
         Should too few of the candidates be valid, the valid ones are used again.
         """
-        complete_rows = self.clock - self.oldest
-        times_C = self.oldest + (chance_2C[0] * complete_rows).long()
-        envs_C = (chance_2C[1] * self.num_envs).long()
+        if priorities is None:
+            complete_rows = self.clock - self.oldest
+            times_C = self.oldest + (chance_2C[0] * complete_rows).long()
+            envs_C = (chance_2C[1] * self.num_envs).long()
+        else:
+            rows_C = priorities.draw(chance_2C[0])
+            times_C, envs_C = self.time_of(rows_C), rows_C % self.num_envs
         valid_C = self.valid_centres(times_C, envs_C, reach)
         # Each valid candidate goes to the place of its rank, all others to one place after the last.
         ranks_C = torch.where(valid_C, torch.cumsum(valid_C, 0) - 1, len(valid_C))
@@ -262,8 +289,8 @@ class Replay:
         """
         if chances is None and (reach.lower_draws or reach.upper_draws):
             raise ValueError("drawn bounds need chances")
-        rows, stack = reach.rows, self.stack
-        ahead, behind = rows, rows if reach.upper else 0
+        stack = self.stack
+        ahead, behind = max(reach.rows, reach.n_step), reach.rows if reach.upper else 0
         # Columns: offsets -(behind + stack - 1) .. ahead. The first stack - 1 only complete stacks.
         first = -(behind + stack - 1)
         offsets_W = torch.arange(first, ahead + 1, device=self.device)
@@ -275,7 +302,7 @@ class Replay:
         begin_BW = (flags_BW & BEGIN) > 0
         centre = behind + stack - 1
 
-        # Ahead: column i says whether row j+i is a transition of j's own episode, i = 0..rows.
+        # Ahead: column i says whether row j+i is a transition of j's own episode, i = 0..ahead.
         ends_BH = (flags_BW[:, centre:] & (TERMINAL | CUT)) > 0
         terminal_BH = (flags_BW[:, centre:] & TERMINAL) > 0
         written_BH = times_BW[:, centre:] < self.clock
@@ -295,16 +322,26 @@ class Replay:
 
         # L at offset n needs the transitions j .. j+n-1.
         reaches_BH = follows_BH[:, 1:] if reach.acted_only else follows_BH[:, :-1]
+        # The target looks n steps ahead, or as far as the episode goes; one step it always can.
+        farthest_B1 = reaches_BH[:, : reach.n_step].sum(1, keepdim=True).clamp(min=1)
         if reach.lower_draws and chances is not None:
-            drawn = _drawn(2, reaches_BH[:, 1:].sum(1), chances.lower)
-            ahead_offsets = torch.cat([torch.ones_like(drawn[:, :1]), drawn], dim=1)
-        else:
+            available_B = reaches_BH[:, 1 : reach.rows].sum(1)
+            drawn = _drawn(2, available_B, chances.lower, chances.slide if reach.slide else None)
+            ahead_offsets = torch.cat([farthest_B1, drawn], dim=1)
+            target_B = torch.zeros_like(times_B)
+        elif reach.bounds:
             ahead_offsets = torch.arange(1, ahead + 1, device=self.device).expand(len(times_B), -1)
-        # Offset 1 is the target y, which every sample has.
+            target_B = farthest_B1[:, 0] - 1
+        else:
+            ahead_offsets = farthest_B1
+            target_B = torch.zeros_like(times_B)
+        # Offset 1 is the ordinary target, which every sample has.
         ahead_exists = reaches_BH.gather(1, ahead_offsets - 1) | (ahead_offsets == 1)
         if reach.upper_draws and behind and chances is not None:
             available_B = usable_BM[:, reach.behind_from - 1 :].sum(1)
-            behind_offsets = _drawn(reach.behind_from, available_B, chances.upper)
+            behind_offsets = _drawn(
+                reach.behind_from, available_B, chances.upper, chances.slide if reach.slide else None
+            )
         else:
             last = max(behind + 1, reach.behind_from)  # no offsets where nothing lies behind
             behind_offsets = torch.arange(reach.behind_from, last, device=self.device).expand(len(times_B), -1)
@@ -328,6 +365,8 @@ class Replay:
             ahead_rows_BAS=rows_at(ahead_offsets),
             ahead_offsets_BA=ahead_offsets,
             ahead_exists_BA=ahead_exists,
+            ahead_acted_BA=follows_BH.gather(1, ahead_offsets),
+            target_B=target_B,
             rewards_BM=rewards_BW[:, centre - behind : centre].flip(1),
             behind_rows_BCS=rows_at(-behind_offsets),
             behind_actions_BC=actions_BW.gather(1, centre - behind_offsets).long(),
@@ -337,12 +376,17 @@ class Replay:
             envs_B=envs_B,
         )
 
-    def sample(self, batch_size: int, reach: Reach, chances: Chances) -> Window:
-        """A batch drawn uniformly from the valid rows."""
-        times_B, envs_B = self.centres(chances.centres, batch_size, reach)
+    def sample(self, batch_size: int, reach: Reach, chances: Chances, priorities: Priorities | None = None) -> Window:
+        """A batch drawn from the valid rows, uniformly or by priority."""
+        times_B, envs_B = self.centres(chances.centres, batch_size, reach, priorities)
         return self.window(times_B, envs_B, reach, chances)
 
 
-def _drawn(first: int, available_B: Tensor, chance_BD: Tensor) -> Tensor:
-    """Offsets drawn with replacement from first, first + 1, ... of which so many exist."""
-    return first + (chance_BD * available_B[:, None]).long()
+def _drawn(first: int, available_B: Tensor, chance_BD: Tensor, slide: Tensor | None = None) -> Tensor:
+    """Offsets from first, first + 1, ... of which so many exist: drawn with replacement, or, where they slide, as many
+    neighbouring ones, the last of which exist where slide is 1 and the first where it is 0."""
+    if slide is None:
+        return first + (chance_BD * available_B[:, None]).long()
+    draws = chance_BD.shape[1]
+    shift_B = (slide * (available_B - draws).clamp(min=0)).round().long()
+    return first + shift_B[:, None] + torch.arange(draws, device=available_B.device)

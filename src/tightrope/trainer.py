@@ -19,6 +19,7 @@ from tightrope.actor import Actor
 from tightrope.agent import Agent, AgentFacts
 from tightrope.checkpoint import arrays_to_tensors, check_room, put, tensors_to_arrays
 from tightrope.config import Config, learning
+from tightrope.constraints import needed_notes
 from tightrope.device import pick_device, threads
 from tightrope.errors import GameError, TightropeError
 from tightrope.evaluation import ENDLESS, Evaluator, training_protocol
@@ -26,7 +27,7 @@ from tightrope.games import EnvMaker, Game, GameOptions, Step, make_game
 from tightrope.guard import OutOfMemoryError, Resources, keep_bad_batch, not_a_number
 from tightrope.learner import Learner
 from tightrope.memory import Memory
-from tightrope.network import NetworkMaker, build_network, check_outputs, named_network
+from tightrope.network import Form, NetworkMaker, build_network, check_outputs, named_network
 from tightrope.replay import Replay, check_memory, needed_bytes
 from tightrope.run import Description, RunFolder
 from tightrope.scores import normalised
@@ -58,11 +59,6 @@ class Side:
     epoch: int = 0  # in which it last stepped
     sent: np.ndarray | None = None  # actions that are being played
     played: tuple[np.ndarray, Step, np.ndarray] | None = None  # actions, what came of them, and the returns' tails
-
-
-def updates_due(steps_since_start: int, config: Config) -> int:
-    """Updates that so many steps of learning call for, however many environments took them."""
-    return steps_since_start // config.update_every_steps
 
 
 class Trainer:
@@ -106,13 +102,16 @@ class Trainer:
                 f"are {info.stack} frames"
             )
         kind = network or named_network(config.network, info)
-        built = build_network(kind, info.state_shape, info.num_actions, info.scale, seed_for(seed, NETWORK))
+        built = build_network(
+            kind, info.state_shape, info.num_actions, info.scale, seed_for(seed, NETWORK), Form.of(config)
+        )
         if network is not None:
             check_outputs(built, info)
         built.use_bfloat16 = config.precision == "bfloat16"
-        needed = needed_bytes(config.replay_rows, info.frame_shape, info.frame_dtype)
+        needed = needed_bytes(config.replay_rows, info.frame_shape, info.frame_dtype, needed_notes(config))
+        outputs = (info.num_actions, config.quantiles) if config.quantiles else (info.num_actions,)
         if self.device.type == "cpu":
-            needed += Memory.needed_bytes(config.replay_rows, info.num_actions)
+            needed += Memory.needed_bytes(config.replay_rows, *outputs)
         self.report(check_memory(needed, self.device))
         if config.save_replay:
             # Frames are saved once, however many checkpoints name them; one kept for good may have a ring of its own.
@@ -132,8 +131,9 @@ class Trainer:
             self.device,
         )
         self.learner = Learner(built, config, self.device, seed_for(seed, LEARNER))
+        self.learner.keep_notes(self.replay)
         if self.device.type == "cpu":
-            self.learner.memory = Memory(self.replay.length * config.num_envs, info.num_actions)
+            self.learner.memory = Memory(self.replay.length * config.num_envs, *outputs)
         self.network = self.learner.online  # the plain network; a faster form of it shares its weights
         # Each half acts by weights of its own, which follow the learner's: so acting need not wait for the learner. On
         # a GPU it goes before the learner, whose work queues there.
@@ -333,7 +333,7 @@ class Trainer:
             self.started_at = self.steps
         if config.fast and not self.sped_up:
             self.speed_up()
-        due = updates_due(self.steps - self.started_at, config)
+        due = config.updates_due(self.steps - self.started_at)
         while self.learner.updates + self.learner.at_once <= due:
             self.learner.update(self.replay)
 
@@ -505,12 +505,8 @@ class Trainer:
             raise self.broken("weights")
         self.agent().save(self.folder.last)
         tensors = {
-            **{f"online.{n}": t for n, t in learner.online.state_dict().items()},
-            **{f"target.{n}": t for n, t in learner.target.state_dict().items()},
-            **{f"rms_mean.{i}": t for i, t in enumerate(learner.optimiser.mean)},
-            **{f"rms_square.{i}": t for i, t in enumerate(learner.optimiser.square)},
+            **learner.state(),
             "random.learner": learner.generator.get_state(),
-            "telemetry": learner.telemetry,
             "recent_scores": torch.tensor(list(self.recent_scores), dtype=torch.float64),
             "behind": torch.from_numpy(self._behind),
         }
@@ -610,13 +606,9 @@ class Trainer:
         if "side0.updates" not in tensors:
             raise TightropeError(f"the checkpoint of {self.folder.path} is of an earlier version: train anew")
         self._check_counts(facts)
-        learner.online.load_state_dict(part("online."))
-        learner.target.load_state_dict(part("target."))
-        for i in range(len(learner.optimiser.mean)):
-            put(learner.optimiser.mean[i], tensors[f"rms_mean.{i}"], "the optimiser's mean")
-            put(learner.optimiser.square[i], tensors[f"rms_square.{i}"], "the optimiser's square")
+        for name, tensor in learner.state().items():
+            put(tensor, tensors[name], name)
         self._restore_random("learner", learner.generator, tensors["random.learner"], int(facts["steps"]))
-        put(learner.telemetry, tensors["telemetry"], "telemetry")
         if learner.memory is not None:
             for name, tensor in part("memory.").items():
                 put(getattr(learner.memory, name), tensor, f"memory of {name}")

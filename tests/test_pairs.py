@@ -1,0 +1,154 @@
+"""Every pair of switches trains together: a few hundred updates on a small game, without error and with finite numbers.
+
+There are too many combinations of all switches to train; but few runs are enough for every *pair* of settings to occur
+in one of them.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from tightrope.config import preset
+from tightrope.run import Description, RunFolder
+from tightrope.trainer import Trainer
+
+#: Each switch with its settings; the first is the paper's.
+SWITCHES: dict[str, list[dict[str, Any]]] = {
+    "bounds": [{}, {"bounds": False}],
+    "double": [{}, {"double": True}],
+    "dueling": [{}, {"dueling": True}],
+    "quantiles": [{}, {"quantiles": 5}, {"quantiles": 3, "implicit": True}],
+    "n-step": [{}, {"n_step": 3}, {"n_step": 7}],
+    "priority": [{}, {"priority": "error"}, {"priority": "violation"}],
+    "munchausen": [{}, {"munchausen": 0.9}],
+    "optimiser": [{}, {"optimiser": "adam"}],
+    "gradient": [{}, {"gradient_norm": 10.0}],
+    "network": [{}, {"network": "impala", "spectral_norm": True}],
+    "updates": [{}, {"updates_when_due": 2, "update_every_steps": 8}],
+    "lambda": [
+        {},
+        {"lam_schedule": "annealed", "lam_end": 0.5, "lam_steps": 200},
+        {"lam_schedule": "multipliers", "multiplier_max": 0.5},
+    ],
+    "penalty": [{}, {"penalty": "absolute"}, {"penalty": "huber", "penalty_width": 0.1}],
+    "choice": [
+        {},
+        {"lower_draws": 2, "upper_draws": 2},
+        {"lower_draws": 2, "upper_draws": 2, "draw": "slide", "slide_steps": 200},
+    ],
+    "horizon": [{}, {"horizon": "episode"}],
+    "upper": [{}, {"upper_settled": 0.5}, {"use_upper": False}],
+    "margin": [{}, {"margin": 1.0, "margin_updates": 50}],
+    "return": [{}, {"use_return": False}],
+    "program": [{}, {"bounds_at_end": False, "cut_return": "mean_q", "both_violated": "mean", "slack": 0.1}],
+    "rescale": [{}, {"rescale": False}],
+    "samples": [{}, {"sample_unfinished": False}],
+    "environments": [{}, {"num_envs": 1, "update_group": 1}],
+}
+
+
+Pair = frozenset[tuple[str, int]]
+
+
+def pairs(run: dict[str, int]) -> set[Pair]:
+    return {frozenset(pair) for pair in combinations(run.items(), 2)}
+
+
+def covering(sizes: dict[str, int], seed: int) -> list[dict[str, int]]:
+    """Runs, each a setting of every switch, such that every pair of settings occurs: one after another the best of a
+    few, each made better switch by switch."""
+    rng = np.random.default_rng(seed)
+    names = list(sizes)
+    missing = {
+        frozenset({(a, i), (b, j)}) for a, b in combinations(names, 2) for i in range(sizes[a]) for j in range(sizes[b])
+    }
+    runs = []
+    while missing:
+        best: dict[str, int] = {}
+        for _ in range(5):
+            run = {name: int(rng.integers(size)) for name, size in sizes.items()}
+            for name in rng.permutation(names):
+                others = [item for item in run.items() if item[0] != name]
+                gains = [
+                    sum(frozenset({(name, setting), other}) in missing for other in others)
+                    for setting in range(sizes[name])
+                ]
+                run[name] = int(np.argmax(gains))
+            best = max(best, run, key=lambda run: len(pairs(run) & missing))
+        runs.append(best)
+        missing -= pairs(best)
+    return runs
+
+
+RUNS = covering({name: len(settings) for name, settings in SWITCHES.items()}, 1)
+
+
+class Corridor(gymnasium.Env[np.ndarray, int]):
+    """Eight cells in an image of 8x8, four actions: one goes on, one back, one pays a little and ends the game."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (8, 8), np.uint8)
+    action_space = gymnasium.spaces.Discrete(4)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place = self.steps = 0
+        return self.seen(), {}
+
+    def seen(self) -> np.ndarray:
+        image = np.zeros((8, 8), np.uint8)
+        image[self.place] = 255
+        return image
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        self.place = min(7, max(0, self.place + (action == 1) - (action == 2)))
+        reward = 1.0 if self.place == 7 else 0.1 * (action == 3)
+        return self.seen(), reward, self.place == 7 or action == 3, self.steps == 15, {}
+
+
+def test_every_pair_of_settings_is_in_some_run() -> None:
+    for (a, first), (b, second) in combinations(SWITCHES.items(), 2):
+        for i in range(len(first)):
+            for j in range(len(second)):
+                assert any(run[a] == i and run[b] == j for run in RUNS), (a, first[i], b, second[j])
+
+
+@pytest.mark.parametrize("number", range(len(RUNS)))
+def test_trains(tmp_path: Path, number: int) -> None:
+    fields: dict[str, Any] = {}
+    for name, setting in RUNS[number].items():
+        fields |= SWITCHES[name][setting]
+    config = preset("minatar").replace(**{
+        "num_envs": 4, "frames": 750, "learn_start_steps": 100, "replay_rows": 600, "batch_size": 8, "sticky": 0.0,
+        "target_every_steps": 40, "update_every_steps": 4, "epsilon_decay_steps": 400, "update_group": 2,
+        "priority_beta_steps": 200, "eval_every_epochs": 0, "save_replay": False, "network": "small",
+    } | fields)  # fmt: skip
+    description = Description("custom", "minatar", 0, "cpu", config)
+    trainer = Trainer(description, RunFolder(tmp_path / "run"), env=Corridor)
+    trainer.folder.create(description)
+    trainer.start()
+    before = [p.detach().clone() for p in trainer.network.parameters()]
+    lines = list(trainer.train())
+    trainer.close()
+    assert trainer.started_at is not None
+    due = config.updates_due(trainer.steps - trainer.started_at)
+    assert due - trainer.learner.at_once < trainer.learner.updates <= due
+    assert due > 150
+    for tensor in trainer.learner.state().values():
+        if tensor is not trainer.learner.telemetry and tensor.is_floating_point() and tensor.dim():
+            # A row that was never sampled has no bound of its episode yet.
+            assert not tensor.isnan().any()
+            assert not (tensor == torch.inf).any()
+    for weights, start in zip(trainer.network.parameters(), before, strict=True):
+        assert weights.isfinite().all()
+        assert weights.abs().max() < 100
+        assert not torch.equal(weights, start) or not weights.requires_grad
+    told = lines[-1]
+    assert all(np.isfinite(told[name]) for name in ("loss", "q", "lower_gap", "upper_gap"))
