@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tightrope.config import preset
-from tightrope.device import cores, pick_device
+from tightrope.device import cores, free_memory, pick_device, total_memory
 from tightrope.errors import TightropeError, sized
 from tightrope.games import canonical, config_for, default_preset
 from tightrope.progress import time_left
@@ -81,11 +81,9 @@ def gpu() -> Finding:
 
 
 def memory(device: str) -> Finding:
-    import psutil
-
-    seen = psutil.virtual_memory()
-    remedy = short_of(seen.available, "memory") if device == "cpu" else ""
-    return Finding("memory", f"{sized(seen.available)} of {sized(seen.total)} free", remedy)
+    free = free_memory()
+    remedy = short_of(free, "memory") if device == "cpu" else ""
+    return Finding("memory", f"{sized(free)} of {sized(total_memory())} free", remedy)
 
 
 def short_of(free: float, what: str) -> str:
