@@ -131,6 +131,8 @@ ARMS: dict[str, dict[str, Any]] = {
     "λ = 0.25": {"lam": 0.25},
     "margin 1": {"margin": 1.0},
     "margin 2": {"margin": 2.0},
+    "the paper's, no upper bounds": {"use_upper": False},
+    "margin 2, no upper bounds": {"margin": 2.0, "use_upper": False},
 }
 
 
