@@ -143,6 +143,8 @@ def test_every_number_of_a_preset_has_an_origin(name: str) -> None:
 
 
 BAD = [
+    (["study", "status", "a" * 300], "File name too long"),
+    (["evaluate", "a" * 300], "File name too long"),
     (["fly"], "unknown command 'fly'"),
     (["trian", "pong"], "did you mean train"),
     (["train"], "needs GAME"),

@@ -467,6 +467,12 @@ def check_value(name: str, value: str, kind: Any) -> None:
         must = f"{', '.join(others)} or {last}"
     if must:
         raise TightropeError(f"{name} = {value!r}: must be {must}")
+    if name == "study" or kind in (Path, Path | None):
+        try:
+            Path(value).exists()
+        except (OSError, ValueError) as problem:  # a name that is too long, a folder that is not ours to look into
+            reason = problem.strerror if isinstance(problem, OSError) else problem
+            raise TightropeError(f"{name} = {value if len(value) < 60 else value[:57] + '...'!r}: {reason}") from None
 
 
 # ---------------------------------------------------------------------------------------------------------- commands
