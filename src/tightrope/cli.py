@@ -631,9 +631,10 @@ def study_run(args: StudyRun) -> int:
     from tightrope.study.run import run_study
 
     if not args.study:
+        width = max(map(len, shipped()))
         for name in shipped():
             study = read(name)
-            print(f"{name:<11} {len(study.cells):>4} cells  {study.about}")
+            print(f"{name:<{width}} {len(study.cells):>4} cells  {study.about}")
         print(f"tightrope study run NAME runs one; the files, with how long each takes: {folder()}")
         return 0
     survey = run_study(args.study, args.out, args.workers, args.ray)
