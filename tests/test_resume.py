@@ -34,6 +34,8 @@ SWITCHES = {
 }  # fmt: skip
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("CartPole-v1", "classic", SMALL),
+    # More updates than frames.
+    ("CartPole-v1", "classic", SMALL | {"update_every_steps": 1, "updates_when_due": 4, "frames": 600}),
     ("minatar/breakout", "minatar", SMALL | {"sticky": 0.1}),
     # Every switch that keeps something from one update to the next.
     ("minatar/breakout", "minatar", SMALL | SWITCHES),

@@ -26,7 +26,7 @@ from tightrope.learner import Batch, Learner
 from tightrope.network import Dueling, Form, Implicit, QNetwork, build_network, stacked
 from tightrope.optimisers import Adam, limit_gradient
 from tightrope.priorities import Priorities, importance
-from tightrope.replay import Reach, Replay
+from tightrope.replay import FINISHED, Reach, Replay
 from tightrope.targets import quantile_gradient, ramp
 
 CPU = torch.device("cpu")
@@ -456,6 +456,20 @@ def test_rows_are_sampled_in_proportion_to_their_priorities_within_binomial_erro
     assert deviation.std() == pytest.approx(1.0, abs=0.15)
 
 
+def test_where_only_finished_episodes_are_sampled_unfinished_ones_do_not_crowd_them_out() -> None:
+    """New rows have the largest priority, which they cannot lose before they may be sampled."""
+    replay = filled([[(0, 0, 0.0)] * 6, [(0, 0, 0.0)] * 40], [1, 1], 0.9, rows=64)
+    finished = (replay.flags.view(-1) & FINISHED) > 0
+    replay.flags.view(-1)[6:] &= ~FINISHED  # the second episode has not ended yet
+    assert finished.sum() == 46
+    priorities = Priorities(replay, exponent=1.0, floor=0.0)
+    priorities.update(torch.arange(6), torch.full((6,), 1e-6))
+    reach = Reach(unfinished=False)
+    window = replay.sample(60, reach, replay.draw(60, reach, torch.Generator().manual_seed(0)), priorities)
+    assert window.times_B.bincount(minlength=6).shape == (6,), "rows of the first episode only"
+    assert (window.times_B.bincount() > 0).all(), "and all of them"
+
+
 def test_a_row_is_drawn_by_where_the_chance_falls() -> None:
     replay = filled([[(0, 0, 0.0)] * 3], [1], 0.9, rows=8)
     priorities = Priorities(replay, exponent=1.0, floor=0.0)
@@ -717,6 +731,30 @@ def test_the_margin_is_measured_from_the_error_and_eases_every_bound() -> None:
     # Sample 2: U from one step back 0.1 / 0.5, from two 0.2 / 0.25; their noise is divided alike.
     assert high[1].item() == pytest.approx(0.2)
     assert eased_high[1].item() == pytest.approx(min(0.2 + 2 * noise / 0.5, 0.8 + 2 * noise * math.sqrt(1.25) / 0.25))
+
+
+def test_a_margin_comes_off_the_whole_episodes_bound_once() -> None:
+    """However many rows hand it on: what they keep is the same as without a margin."""
+    rows = [(0, 0, 0.0)] * 8 + [(0, 0, 1.0)]
+    kept, low = [], []
+    for margin in (0.0, 2.0):
+        fields: dict[str, Any] = {"k": 1, "gamma": 0.5, "horizon": "episode", "use_return": False, "use_upper": False}
+        learner, _, target = table_learner(2, 1, margin=margin, margin_updates=2, **fields)
+        replay = filled([rows], [1], 0.5)
+        learner.keep_notes(replay)
+        with torch.no_grad():
+            target.zero_()
+        if learner.luck is not None:
+            learner.luck.see(torch.tensor([0.001]))
+        window = replay.window(torch.arange(9), torch.zeros(9, dtype=torch.int64), learner.reach)
+        for _ in range(12):
+            _, lower, *_ = learner.bounds(window, learner.values(replay, window))
+        assert learner.episode is not None
+        kept.append(learner.episode.kept[window.rows_BS[:, -1]].tolist())
+        low.append(lower[0].item())
+    assert kept[0] == kept[1] == [0.5**i for i in range(8, -1, -1)]
+    # 2 standard deviations of a long return, as for R.
+    assert low[0] - low[1] == pytest.approx(2 * 0.001 * math.sqrt(1 / 0.75), rel=1e-3)
 
 
 def test_the_noise_of_one_step_is_that_of_n_steps_shared_among_them() -> None:

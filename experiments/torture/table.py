@@ -18,7 +18,7 @@ def row(test: str) -> str:
     if not path.exists():
         return f"| `{test}` | not run yet | | | | |"
     found = json.loads(path.read_text("utf-8"))
-    counts = [f"{count:,} {said}" for said, count in found["outcomes"].items() if said != "BROKEN"]
+    counts = [f"{said}: {count:,}" for said, count in found["outcomes"].items() if said != "BROKEN"]
     counts += [words.format(found[name]) for name, words in FIGURES.items() if found.get(name)]
     commit = found["commit"][:10] + ("+" if found["commit"].endswith("+") else "")
     broken = f"**{len(found['broken'])}**" if found["broken"] else "0"

@@ -125,6 +125,8 @@ class Actor:
     def mean_values(self) -> np.ndarray:
         """The mean over actions of Q at the current states."""
         with torch.cuda.stream(self.stream):
+            if self._followed is not None:
+                self._followed.wait()
             values: np.ndarray = self.network(self.states).mean(1).cpu().numpy()
         return values
 

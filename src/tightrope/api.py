@@ -42,8 +42,8 @@ def train(
     Args:
         game: a game's name in any usual spelling: "pong", "ALE/MsPacman-v5", "minatar/breakout", "maze", "CartPole-v1".
         env: instead of a name, a function that makes an environment of your own: Gymnasium, discrete actions.
-        network: one of ours by name ("paper", "small", "mlp"), or a function (state shape, number of actions) ->
-            torch.nn.Module of your own. Its input is a batch of float states (images from 0 to 1), its output one value
+        network: one of ours by name ("paper", "impala", "small", "mlp"), or a function (state shape, number of actions)
+            -> torch.nn.Module of your own. Its input is a batch of float states (images from 0 to 1), its output one value
             for each action.
         preset: where the numbers come from; by default the one that suits the game.
         quiet: say nothing while training.
@@ -157,8 +157,10 @@ def _finish(trainer: Trainer, path: Path, progress: Progress) -> Agent:
                 progress.show(values, trainer.last_score)
         ended = trainer.agent()
     finally:
-        trainer.folder.checkpoints.finish()  # before the folder is let go
-        callbacks.tell("end", ended)
+        try:
+            trainer.folder.checkpoints.finish()  # before the folder is let go
+        finally:
+            callbacks.tell("end", ended)
     if trainer.stopped_early:
         progress.say(f"stopped at {trainer.frames:,} frames; everything is saved: tightrope resume {path}")
     else:

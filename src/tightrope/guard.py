@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from tightrope.checkpoint import Checkpoints, free_disk, write
 from tightrope.device import free_memory, total_memory
 from tightrope.errors import TightropeError, sized
@@ -28,8 +30,8 @@ class OutOfMemoryError(TightropeError):
 class Resources:
     """Memory and disk while a run goes on. What is short is said once, and again only after it was not short."""
 
-    def __init__(self, checkpoints: Checkpoints, report: Callable[[str], None]) -> None:
-        self.checkpoints, self.report = checkpoints, report
+    def __init__(self, checkpoints: Checkpoints, report: Callable[[str], None], device: torch.device) -> None:
+        self.checkpoints, self.report, self.device = checkpoints, report, device
         self._said: set[str] = set()
 
     def check(self) -> None:
@@ -37,6 +39,11 @@ class Resources:
         if free < OUT * total:
             raise OutOfMemoryError(f"memory is running out: {sized(free)} of {sized(total)} are left")
         self._remark("memory", free < LOW * total, f"memory runs low: {sized(free)} of {sized(total)} are left")
+        if self.device.type == "cuda":
+            free, total = torch.cuda.mem_get_info(self.device)
+            self._remark(
+                "GPU", free < OUT * total, f"memory of the GPU runs low: {sized(free)} of {sized(total)} are left"
+            )
         room, folder = free_disk(self.checkpoints.folder), self.checkpoints.folder
         self._remark(
             "disk", room < 2 * self.checkpoints.bytes,

@@ -386,15 +386,16 @@ class Learner:
         returns_B = torch.full_like(y_B, -torch.inf)
         if config.use_return:
             returns_B = window.returns_B.nan_to_num(nan=-torch.inf)
-            if self.luck is not None:
-                returns_B = returns_B - self.luck.of(torch.full_like(returns_B, LONG))
+        beyond_B = torch.full_like(y_B, -torch.inf)
         if self.episode is not None:
             beyond_BA = self.through(window, self.episode.ahead(window))
-            beyond_BA = torch.where(window.ahead_acted_BA, beyond_BA, -torch.inf)
-            if self.luck is not None:
-                beyond_BA = beyond_BA - self.luck.of(offsets_BA)
-            lower_B = torch.maximum(lower_B, beyond_BA.amax(1))
-            self.episode.keep(window, torch.maximum(returns_B, torch.maximum(lower_B, lower_BA.amax(1))))
+            beyond_B = torch.where(window.ahead_acted_BA, beyond_BA, -torch.inf).amax(1)
+            # Kept as it was found: a margin comes off when it is used, not once for every row that hands it on.
+            self.episode.keep(window, torch.maximum(returns_B, torch.maximum(beyond_B, worth_BA.amax(1))))
+        if self.luck is not None:
+            long_B = self.luck.of(torch.full_like(returns_B, LONG))
+            returns_B, beyond_B = returns_B - long_B, beyond_B - long_B
+        lower_B = torch.maximum(lower_B, beyond_B)
         # By more than rounding: near an episode's end L, y and R are the same number, summed in another order.
         others_B = torch.maximum(lower_B, y_B)
         by_return_B = returns_B > others_B + 1e-4 * others_B.abs().clamp(min=1)

@@ -218,8 +218,9 @@ def check_outputs(network: QNetwork, info: GameInfo) -> None:
     try:
         with torch.no_grad():
             shape = tuple(network(states).shape)
-    except RuntimeError as problem:
-        raise TightropeError(f"network: it does not take states of shape {info.state_shape}: {problem}") from None
+    except Exception as problem:  # whatever a user's own code raises
+        what = f"{type(problem).__name__}: {problem}"
+        raise TightropeError(f"network: it does not take states of shape {info.state_shape}: {what}") from None
     if shape != (2, info.num_actions):
         raise TightropeError(
             f"network: for 2 states it gives values of shape {shape}; {info.name} needs (2, {info.num_actions}), one "

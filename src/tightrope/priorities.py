@@ -23,10 +23,15 @@ class Priorities:
         self.exponent = exponent
         self.floor = floor
 
-    def draw(self, chance_C: Tensor) -> Tensor:
-        """Rows, each with a probability in proportion to its share; `chance` are uniform in [0, 1)."""
+    def draw(self, chance_C: Tensor, eligible: Tensor | None = None) -> Tensor:
+        """Rows, each with a probability in proportion to its share; `chance` are uniform in [0, 1).
+
+        Rows that are not `eligible` have none: new ones have the largest share, and would crowd all others out until
+        they are.
+        """
         # In float64: a million float32 shares would not add up to the last row's.
-        sums = torch.cumsum(self.shares, 0, dtype=torch.float64)
+        shares = self.shares if eligible is None else self.shares * eligible
+        sums = torch.cumsum(shares, 0, dtype=torch.float64)
         # The first row whose running sum is above: never one whose own share is 0.
         return torch.searchsorted(sums, chance_C * sums[-1], right=True).clamp(max=len(sums) - 1)
 

@@ -179,6 +179,7 @@ class Replay:
         self.flags[slot] += self._put(bits.astype(np.uint8))
         for name, column in self.notes.items():
             column[slot] = torch.where((self.flags[slot] & TRANSITION) > 0, self._fresh[name], 0.0)
+            column[next_slot] = 0.0
         self.frames[next_slot] = torch.as_tensor(next_frames)
         self.flags[next_slot] = self._put(next_begins.astype(np.uint8) * np.uint8(BEGIN))
         self.head += 1
@@ -271,7 +272,8 @@ class Replay:
             times_C = self.oldest + (chance_2C[0] * complete_rows).long()
             envs_C = (chance_2C[1] * self.num_envs).long()
         else:
-            rows_C = priorities.draw(chance_2C[0])
+            finished = None if reach.unfinished else (self.flags.view(-1) & FINISHED) > 0
+            rows_C = priorities.draw(chance_2C[0], finished)
             times_C, envs_C = self.time_of(rows_C), rows_C % self.num_envs
         valid_C = self.valid_centres(times_C, envs_C, reach)
         # Each valid candidate goes to the place of its rank, all others to one place after the last.

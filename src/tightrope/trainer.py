@@ -119,7 +119,7 @@ class Trainer:
             rows = config.frames / info.frames_per_step + config.num_envs
             check_room(folder.path, int(needed * max(1.0, min(rings, rows / config.replay_rows))))
         folder.checkpoints.keep, folder.checkpoints.every = config.keep_checkpoints, config.keep_every_frames
-        self.resources = Resources(folder.checkpoints, report)
+        self.resources = Resources(folder.checkpoints, report, self.device)
         self.replay = Replay(
             config.replay_rows,
             config.num_envs,
@@ -210,6 +210,11 @@ class Trainer:
             self.save()
             on = f"; all before it is saved: tightrope resume {self.folder.path} goes on from there"
             raise type(problem)(f"{problem}{on if self.config.save_replay else ''}") from None
+        except torch.OutOfMemoryError:
+            raise TightropeError(
+                "the memory of the GPU is used up; lower replay_rows, batch_size or num_envs, or make room on it: "
+                f"tightrope resume {self.folder.path} goes on from the last checkpoint"
+            ) from None
 
     def _train(self) -> Iterator[dict[str, Any]]:
         config = self.config
@@ -366,6 +371,7 @@ class Trainer:
         if self.captures:
             from tightrope import fast
 
+            self.folder.checkpoints.finish()  # nobody else may use the device while it is being captured
             fast.speed_up_actor(actor, actor.network)
 
     @property
@@ -649,7 +655,8 @@ class Trainer:
         limits = {"steps": 0, "games": 0, "epochs": 0, "updates": 0, "last_log_frames": 0, "evaluated_at": -1}
         counts = {name: facts[name] for name in limits} | {"started_at": facts["started_at"] or 0}
         for name, count in counts.items():
-            if type(count) is not int or not limits.get(name, 0) <= count <= most * self.info.frames_per_step:
+            largest = self.config.updates_due(most) if name == "updates" else most * self.info.frames_per_step
+            if type(count) is not int or not limits.get(name, 0) <= count <= largest:
                 raise ValueError(f"{name} = {count!r}")
         for score in (facts["best_score"], facts["last_score"]):
             if score is not None and not math.isfinite(score):

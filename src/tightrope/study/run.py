@@ -26,7 +26,8 @@ def run_study(
     if workers and ray:
         raise TightropeError("--workers and --ray exclude each other: Ray runs as many cells as it has room for")
     path = out or (Path(source) if is_study(Path(source)) else Path("runs") / study.name)
-    with held(path) as lock:
+    # Whoever looks at its status holds the folder for a moment.
+    with held(path, wait=0.5) as lock:
         prepare(study, path)
         left = [cell for cell in study.cells if Status.read(path / cell.folder).state != "done"]
         if ray:
