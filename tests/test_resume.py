@@ -73,7 +73,9 @@ def everything(folder: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("game", "name", "fields"), CASES, ids=["cartpole", "minatar", "switches", "atari", "atari-released"]
+    ("game", "name", "fields"),
+    CASES,
+    ids=["cartpole", "many-updates", "minatar", "switches", "atari", "atari-released"],
 )
 def test_resumed_run_ends_as_the_unbroken_one(tmp_path: Path, game: str, name: str, fields: dict[str, Any]) -> None:
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"

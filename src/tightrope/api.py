@@ -43,8 +43,8 @@ def train(
         game: a game's name in any usual spelling: "pong", "ALE/MsPacman-v5", "minatar/breakout", "maze", "CartPole-v1".
         env: instead of a name, a function that makes an environment of your own: Gymnasium, discrete actions.
         network: one of ours by name ("paper", "impala", "small", "mlp"), or a function (state shape, number of actions)
-            -> torch.nn.Module of your own. Its input is a batch of float states (images from 0 to 1), its output one value
-            for each action.
+            -> torch.nn.Module of your own. Its input is a batch of float states (images from 0 to 1), its output one
+            value for each action.
         preset: where the numbers come from; by default the one that suits the game.
         quiet: say nothing while training.
         json: say it as JSON objects on standard output, one a line.
