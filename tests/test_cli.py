@@ -143,6 +143,7 @@ def test_every_number_of_a_preset_has_an_origin(name: str) -> None:
 
 
 BAD = [
+    (["train", "maze", "--spectral_norm", "true"], "spectral_norm = True: is for network = 'impala' alone"),
     (["study", "status", "a" * 300], "File name too long"),
     (["evaluate", "a" * 300], "File name too long"),
     (["fly"], "unknown command 'fly'"),

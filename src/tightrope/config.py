@@ -190,6 +190,9 @@ class Config:
                 raise TightropeError(f"{name} = {draws}: must be 0 where k = 0, which leaves none to draw")
             if draws > horizons and self.draw == "slide":
                 raise TightropeError(f"{name} = {draws}: must not exceed the {horizons} horizons that it slides over")
+        if self.network != "impala" and (self.spectral_norm or self.width != 1):
+            name = "spectral_norm" if self.spectral_norm else "width"
+            raise TightropeError(f"{name} = {getattr(self, name)}: is for network = 'impala' alone")
         if self.implicit and not self.quantiles:
             raise TightropeError("implicit = True: needs quantiles, the number of levels")
         if self.lam_schedule == "multipliers" and self.lam == 0:
