@@ -307,7 +307,7 @@ def test_memory_and_disk_are_watched(tmp_path: Path, monkeypatch: pytest.MonkeyP
     said: list[str] = []
     checkpoints = checkpoint.Checkpoints(tmp_path)
     checkpoints.bytes = 1000
-    resources = guard.Resources(checkpoints, said.append)
+    resources = guard.Resources(checkpoints, said.append, torch.device("cpu"))
     memory, disk = [10e9], [10**9]
     monkeypatch.setattr(guard, "free_memory", lambda: memory[0])
     monkeypatch.setattr(guard, "total_memory", lambda: 16e9)
