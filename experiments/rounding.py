@@ -1,7 +1,7 @@
 """How learning magnifies rounding: `python experiments/rounding.py` (a minute on a CPU).
 
-Two plain learners with the same samples, made-up experience, and weights that differ by a small share of themselves: how
-far apart they are after so many updates, as a share of the way that one of them has come. What tests of the fast path
+Two plain learners with the same samples, made-up experience, and weights that differ by a small share of themselves:
+how far apart they are after so many updates, as a share of the way that one of them has come. What tests of the fast path
 against the plain one can ask for (tests/test_fast.py) follows from it.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from test_fast import made, moved  # noqa: E402
+from test_fast import made, moved
 
 SHARES = (1e-7, 1e-6, 1e-5, 1e-3)
 UPDATES = (4, 12, 20, 40, 60)
