@@ -1,8 +1,8 @@
 """How learning magnifies rounding: `python experiments/rounding.py` (a minute on a CPU).
 
 Two plain learners with the same samples, made-up experience, and weights that differ by a small share of themselves:
-how far apart they are after so many updates, as a share of the way that one of them has come. What tests of the fast path
-against the plain one can ask for (tests/test_fast.py) follows from it.
+how far apart they are after so many updates, as a share of the way that one of them has come. What tests of the
+fast path against the plain one can ask for (tests/test_fast.py) follows from it.
 """
 
 from __future__ import annotations
