@@ -3,7 +3,7 @@
 `python experiments/scaling.py --device cuda --csv results/scaling.csv --picture docs/scaling.png`
 
 Each point differs from the default (128 environments, K = 4, a million rows) in one number. All are set up side by
-side, each in a process of its own, because that takes longest (on a GPU: 120 GB of its memory); then they are measured
+side, each in a process of its own, because that takes longest (on a GPU: 125 GB of its memory); then they are measured
 one after the other. Points that are in the file already are not measured again.
 """
 
@@ -24,7 +24,7 @@ from tightrope.device import pick_device
 
 DEFAULT = {"num_envs": 128, "k": 4, "replay_rows": 1_000_000}
 AXES: dict[str, list[int]] = {
-    "num_envs": [1, 8, 32, 128, 512],
+    "num_envs": [1, 8, 32, 64, 128, 512],
     "k": [0, 1, 2, 4, 8, 16],  # 0: no bounds
     "replay_rows": [10_000, 100_000, 1_000_000, 4_000_000],
 }

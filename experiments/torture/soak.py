@@ -27,8 +27,8 @@ HOUR = 216_000
 def main() -> int:
     hours, _ = arguments(3, "hours of play at 60 frames a second")
     frames = hours * HOUR
-    tally = Tally("soak")
     process, cuda = psutil.Process(), torch.cuda.is_available()
+    tally = Tally("soak_gpu" if cuda else "soak")
     memory: list[tuple[int, float, float]] = []  # frames, bytes of the host, bytes of the GPU
 
     def look(self: Progress, values: dict[str, float], evaluated: float | None) -> None:

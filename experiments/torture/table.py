@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE, RESULTS = ROOT / "docs" / "reliability.md", ROOT / "results" / "torture"
 BEGIN, END = "<!-- written by experiments/torture/table.py -->\n", "<!-- end -->\n"
-TESTS = ("kills", "damage", "hostile", "fuzz", "disk", "ray", "soak")
+TESTS = ("kills", "damage", "hostile", "fuzz", "disk", "ray", "soak", "soak_gpu")
 #: Figures that a program gives beside its counts, as the table says them.
 FIGURES = {"host_grew": "host memory {}", "gpu_grew": "GPU memory {}"}
 
