@@ -1,6 +1,6 @@
 """Cost as work grows: frames/s against environments, K and rows of replay, as one figure.
 
-`python experiments/scaling.py --device cuda --csv results/scaling.csv --picture docs/scaling.png`
+`python experiments/scaling.py --device cuda --csv results/scaling.csv --picture docs/figures/scaling.png`
 
 Each point differs from the default (128 environments, K = 4, a million rows) in one number. All are set up side by
 side, each in a process of its own, because that takes longest (on a GPU: 125 GB of its memory); then they are measured
@@ -74,19 +74,25 @@ def measure(game: str, device_name: str, point: dict[str, int], seconds: float, 
 def draw(rows: list[dict[str, str]], picture: Path) -> None:
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 3, figsize=(10, 3.2), sharey=True, layout="constrained")
-    for place, (axis, name) in zip(axes, NAMES.items(), strict=True):
-        fixed = {other: str(value) for other, value in DEFAULT.items() if other != axis}
-        shown = [row for row in rows if all(row[other] == value for other, value in fixed.items())]
-        points = sorted((int(row[axis]), float(row["frames_per_second"])) for row in shown)
-        place.plot(*zip(*points, strict=True), marker="o", color="#0072b2")
+    shown = {"frames_per_second": "training, frames/s", "update_ms": "one update, ms"}
+    figure, places = plt.subplots(
+        len(shown), len(NAMES), figsize=(10, 5), sharex="col", sharey="row", layout="constrained"
+    )
+    for place_row, (column, label) in zip(places, shown.items(), strict=True):
+        for place, axis in zip(place_row, NAMES, strict=True):
+            fixed = {other: str(value) for other, value in DEFAULT.items() if other != axis}
+            chosen = [row for row in rows if all(row[other] == value for other, value in fixed.items())]
+            points = sorted((int(row[axis]), float(row[column])) for row in chosen)
+            place.plot(*zip(*points, strict=True), marker="o", color="#0072b2")
+            place.set_xscale("symlog" if axis == "k" else "log")
+            place.set_xticks([x for x, _ in points], [f"{x:,}" for x, _ in points], rotation=45)
+            place.minorticks_off()
+            place.grid(alpha=0.3)
+        place_row[0].set_ylim(bottom=0)
+        place_row[0].set_ylabel(label)
+        place_row[0].yaxis.set_major_formatter("{x:,g}")
+    for place, name in zip(places[-1], NAMES.values(), strict=True):
         place.set_xlabel(name)
-        place.set_xscale("symlog" if axis == "k" else "log")
-        place.set_xticks([x for x, _ in points], [f"{x:,}" for x, _ in points], rotation=45)
-        place.minorticks_off()
-        place.grid(alpha=0.3)
-    axes[0].set_ylim(bottom=0)
-    axes[0].set_ylabel("frames/s of training")
     figure.savefig(picture, dpi=150)
 
 

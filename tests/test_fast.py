@@ -109,12 +109,18 @@ EVERYTHING: dict[str, Any] = {
 }  # fmt: skip
 
 
-def made(where: str, network: str = "paper", **fields: Any) -> tuple[Learner, Replay]:
+#: A tenth of the paper's learning rate. At the paper's own, learning from noise magnifies rounding to a tenth of
+#: the way and more within 20 updates, on some seeds; at this one to a few thousandths (experiments/rounding.py).
+CALM = 0.000025
+
+
+def made(where: str, network: str = "paper", seed: int = 1, **fields: Any) -> tuple[Learner, Replay]:
     """A learner and a replay with made-up experience in it."""
+    fields = {"learning_rate": CALM} | fields
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     device = torch.device(where)
     shape = (1, 84, 84) if network == "paper" else (1, 10, 10)
-    config = preset("paper").replace(replay_rows=5_000, learn_start_steps=1000, num_envs=80, **fields)
+    config = preset("paper").replace(network=network, replay_rows=5_000, learn_start_steps=1000, num_envs=80, **fields)
     replay = Replay(5_000, 16, shape, np.dtype(np.uint8), 4, 6, config.gamma, device)
     rng = np.random.default_rng(0)
     frames = lambda: rng.integers(0, 256, (16, *shape), dtype=np.uint8)  # noqa: E731
@@ -125,7 +131,7 @@ def made(where: str, network: str = "paper", **fields: Any) -> tuple[Learner, Re
         replay.append(rng.integers(0, 6, 16), (rng.random(16) < 0.1).astype(float), np.ones(16, dtype=bool), ends,
                       np.zeros(16, dtype=bool), frames(), ends, np.zeros(16))  # fmt: skip
     built = build_network(network, (4, *shape[1:]), 6, 1 / 255, 3, Form.of(config))
-    learner = Learner(built, config, device, seed=1)
+    learner = Learner(built, config, device, seed)
     learner.keep_notes(replay)
     return learner, replay
 
@@ -139,10 +145,7 @@ def moved(learner: Learner, network: str = "paper") -> torch.Tensor:
 
 
 def test_the_compiled_update_equals_the_plain_one() -> None:
-    """On the CPU, from the same state with the same random numbers, in float32: equal to rounding.
-
-    12 updates: learning from noise magnifies rounding, and after some 30 it shows.
-    """
+    """On the CPU, from the same state with the same random numbers, in float32: equal to rounding."""
     plain, replay = made("cpu", update_group=4)
     compiled, _ = made("cpu", update_group=4)
     compile_parts(compiled, replay, fuse=False)
@@ -150,7 +153,7 @@ def test_the_compiled_update_equals_the_plain_one() -> None:
         plain.update(replay)
         compiled.update(replay)
     expected = moved(plain)
-    assert expected.norm() > 0.1
+    assert expected.norm() > 0.01
     assert (moved(compiled) - expected).norm() < 1e-4 * expected.norm()
     told = plain.read_telemetry()
     for name, value in compiled.read_telemetry().items():
@@ -168,7 +171,7 @@ def test_with_every_switch_the_compiled_update_equals_the_plain_one(monkeypatch:
         plain.update(replay)
         compiled.update(own)
     expected = moved(plain, "small")
-    assert expected.norm() > 0.1
+    assert expected.norm() > 0.01
     assert (moved(compiled, "small") - expected).norm() < 1e-3 * expected.norm()
     told = plain.read_telemetry()
     for name, value in compiled.read_telemetry().items():
@@ -181,7 +184,7 @@ def test_with_every_switch_the_compiled_update_equals_the_plain_one(monkeypatch:
 @pytest.mark.parametrize("network", ["small", "impala"])
 def test_with_every_switch_the_captured_update_equals_the_plain_one(network: str) -> None:
     """As below; each with its own replay, for an update leaves notes there."""
-    fields = EVERYTHING | {"spectral_norm": True}
+    fields = EVERYTHING | {"spectral_norm": network == "impala"}
     plain, replay = made("cuda", network, **fields)
     fast, own = made("cuda", network, **fields)
     speed_up(fast, own, torch.float32)
@@ -192,7 +195,7 @@ def test_with_every_switch_the_captured_update_equals_the_plain_one(network: str
     for chances in fast.captured.chances:
         plain.learn_all(replay, plain.prepare(replay, chances))
     expected = moved(plain, network)
-    assert (moved(fast, network) - expected).norm() < 0.1 * expected.norm()
+    assert (moved(fast, network) - expected).norm() < 0.01 * expected.norm()
     told = plain.read_telemetry()
     for name, value in fast.read_telemetry().items():
         assert value == pytest.approx(told[name], rel=0.05, abs=0.02), name
@@ -201,17 +204,16 @@ def test_with_every_switch_the_captured_update_equals_the_plain_one(network: str
 @gpu
 @pytest.mark.parametrize(
     ("network", "dtype", "tolerance"),
-    [("paper", torch.float32, 0.01), ("small", torch.float32, 0.01), ("paper", torch.bfloat16, 0.4)],
+    [("paper", torch.float32, 0.02), ("small", torch.float32, 0.02), ("paper", torch.bfloat16, 0.1)],
 )
 def test_the_captured_update_equals_the_plain_one(network: str, dtype: torch.dtype, tolerance: float) -> None:
     """From the same state on the same samples: one call of the graph against the same groups in plain PyTorch.
 
-    In float32 the ways travelled differ by rounding. One call only: learning from noise magnifies differences. In plain
-    PyTorch on a CPU weights that differ by 1 part in 10 million are 1 part in 100,000 of the way apart after 20
-    updates and 16 % after 60; by 1 in 1,000, as bfloat16's do, 22 % after 20. With other samples it is 80 %.
+    The ways travelled differ by rounding. On a CPU weights that differ by 1 part in 10 million, as float32's do, end up
+    to 2 thousandths of the way apart; by 1 in 1,000, as bfloat16's do, 2 %; with other samples it is 30 %.
     """
     plain, replay = made("cuda", network)
-    other, _ = made("cuda", network)
+    other, _ = made("cuda", network, seed=2)
     fast, _ = made("cuda", network)
     speed_up(fast, replay, dtype)
     assert isinstance(fast.captured, CapturedUpdates)
@@ -221,9 +223,8 @@ def test_the_captured_update_equals_the_plain_one(network: str, dtype: torch.dty
         plain.learn_all(replay, plain.prepare(replay, chances))
         other.group(replay)
     expected = moved(plain, network)
-    apart = (moved(fast, network) - expected).norm() / expected.norm()
-    assert apart < tolerance
-    assert apart < 0.6 * (moved(other, network) - expected).norm() / expected.norm(), "other samples are far away"
+    apart, far = ((moved(learner, network) - expected).norm() / expected.norm() for learner in (fast, other))
+    assert apart < tolerance < 0.2 < far, "with other samples it is far"
     told = plain.read_telemetry()
     for name, value in fast.read_telemetry().items():
         assert value == pytest.approx(told[name], rel=0.05, abs=0.02), name
