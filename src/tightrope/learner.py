@@ -104,10 +104,15 @@ class Learner:
         self.episode: EpisodeBounds | None = None
         self.memory: Memory | None = None  # of what the target network said: by the trainer, on a CPU
         self.captured: Callable[[], None] | None = None  # by fast.py
-        # A sum for each place in a batch: added up only when somebody looks.
-        self.telemetry = torch.zeros(len(TELEMETRY), config.batch_size, dtype=torch.float64, device=device)
+
+        def column() -> Tensor:
+            return torch.zeros(config.batch_size, dtype=torch.float64, device=device)
+
+        # A sum for each place in a batch: added up only when somebody looks. Tensors of their own, not rows of one: the
+        # compiler makes a single kernel of what writes to them.
+        self.telemetry = {name: column() for name in TELEMETRY}
         # For each place in a batch the newest sample, or the first one whose loss was no number: see `suspects`.
-        self._suspects = torch.zeros(len(TELEMETRY + SUSPECT), config.batch_size, dtype=torch.float64, device=device)
+        self._suspects = {name: column() for name in (*TELEMETRY, *SUSPECT)}
 
     def keep_notes(self, replay: Replay) -> None:
         """What some switches keep of each row of the replay. Must be called once, before the first update."""
@@ -125,7 +130,7 @@ class Learner:
             **{f"online.{name}": tensor for name, tensor in self.online.state_dict().items()},
             **{f"target.{name}": tensor for name, tensor in self.target.state_dict().items()},
             **self.optimiser.state(),
-            "telemetry": self.telemetry,
+            **{f"telemetry.{name}": tensor for name, tensor in self.telemetry.items()},
         }
         for part in (self.luck, self.settling, self.priorities, self.multipliers, self.episode):
             if part is not None:
@@ -287,15 +292,15 @@ class Learner:
         }
         # What is no number stays so in a sum: from then on the sample that began it is kept, and nobody has to wait for
         # the device meanwhile.
-        sums = self.telemetry[:, : len(q_B)]
+        sound_B = self.telemetry["loss"][: len(q_B)].isfinite()
         columns |= {
-            "update": sums[0], "row": batch.rows_BS[:, -1].double(),
+            "update": self.telemetry["samples"][: len(q_B)], "row": rows_B,
             "y": batch.y_B, "lower": batch.lower_B, "upper": batch.upper_B,
         }  # fmt: skip
-        newest = torch.stack([columns[name] for name in (*TELEMETRY, *SUSPECT)])
-        kept = self._suspects[:, : len(q_B)]
-        kept.copy_(torch.where(sums[TELEMETRY.index("loss")].isfinite(), newest, kept))
-        sums += newest[: len(TELEMETRY)]
+        for name, kept in self._suspects.items():
+            kept[: len(q_B)] = torch.where(sound_B, columns[name].double(), kept[: len(q_B)])
+        for name, total in self.telemetry.items():
+            total[: len(q_B)] += columns[name]
         return gradient
 
     def suspects(self) -> dict[str, Tensor]:
@@ -303,12 +308,17 @@ class Learner:
 
         `update` counts the updates before it since the telemetry was last read: where it is smallest, it began.
         """
-        return dict(zip((*TELEMETRY, *SUSPECT), self._suspects.clone(), strict=True))
+        return {name: tensor.clone() for name, tensor in self._suspects.items()}
 
     @torch.no_grad()
     def sound(self) -> bool:
         """Whether all that was learned is numbers. Waits for the device."""
-        learned = [self.telemetry, *self.parameters, *self.target.parameters(), *self.optimiser.state().values()]
+        learned = [
+            *self.telemetry.values(),
+            *self.parameters,
+            *self.target.parameters(),
+            *self.optimiser.state().values(),
+        ]
         return bool(torch.stack([tensor.isfinite().all() for tensor in learned]).all())
 
     @torch.no_grad()
@@ -416,8 +426,10 @@ class Learner:
 
     def read_telemetry(self) -> dict[str, float]:
         """Means since the last reading, by name, and a fresh start. Gaps are means over the violations."""
-        total = dict(zip(TELEMETRY, self.telemetry.sum(1).tolist(), strict=True))
-        self.telemetry.zero_()
+        sums = torch.stack(list(self.telemetry.values())).sum(1).tolist()
+        total = dict(zip(self.telemetry, sums, strict=True))
+        for column in self.telemetry.values():
+            column.zero_()
         samples = total.pop("samples")
         if samples == 0:
             return {}

@@ -38,6 +38,10 @@ UNFIT = (LookupError, RuntimeError, ValueError, TypeError, AttributeError, Arith
 GAME, NETWORK, ACTOR, LEARNER, EVALUATION = range(5)
 
 
+#: Sets of environments that play in turn: while the actions of one are chosen the other plays.
+SIDES = 2
+
+
 def seed_for(seed: int, stream: int, count: int = 0) -> int:
     return int(np.random.SeedSequence((seed, stream, count)).generate_state(1)[0])
 
@@ -79,21 +83,20 @@ class Trainer:
         self.env = env
         self.report, self.glance = report, glance
         seed = description.seed
-        # Two halves in turn: while the actions of one are chosen the other plays. Alone, an environment plays the
-        # textbook loop.
+        # Alone, an environment plays the textbook loop.
         self.overlap = config.overlap and config.num_envs > 1
+        sizes = [len(part) for part in np.array_split(range(config.num_envs), SIDES if self.overlap else 1)]
         options = GameOptions(
             max_game_frames=config.max_game_frames,
             noop_max=config.noop_max,
             sticky=config.sticky,
             life_ends=config.life_ends,
             life_noops=config.life_noops,
-            sides=2 if self.overlap else 1,
+            sides=len(sizes),
             patience=config.step_timeout_seconds,
         )
-        halves = [config.num_envs - config.num_envs // 2, config.num_envs // 2] if self.overlap else [config.num_envs]
         games = [
-            make_game(description.game, size, seed_for(seed, GAME, i), options, env) for i, size in enumerate(halves)
+            make_game(description.game, size, seed_for(seed, GAME, i), options, env) for i, size in enumerate(sizes)
         ]
         self.info = info = games[0].info
         if config.skip_start_rows and config.skip_start_rows >= info.stack:
@@ -332,7 +335,7 @@ class Trainer:
         config = self.config
         if self.started_at is None:
             played = self.steps if config.sample_unfinished else self.replay.finished_rows
-            # The newest step is stored only after both halves have played it.
+            # The newest step is stored only after all sides have played it.
             if played < max(1, config.learn_start_steps) or self.replay.head == 0:
                 return
             self.started_at = self.steps
@@ -609,7 +612,7 @@ class Trainer:
         def part(prefix: str) -> dict[str, torch.Tensor]:
             return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
-        if "side0.updates" not in tensors:
+        if "telemetry.samples" not in tensors:
             raise TightropeError(f"the checkpoint of {self.folder.path} is of an earlier version: train anew")
         self._check_counts(facts)
         for name, tensor in learner.state().items():
