@@ -210,8 +210,8 @@ def cases() -> Iterator[Case]:
     yield "actions out of range", rewritten(lambda t, f: t["side0.game.log_actions"].fill_(30_000))
     yield "resets out of range", rewritten(lambda t, f: t["side0.game.log_actions"].fill_(-30_000))
     yield "an action sent out of range", tensor("side0.sent", torch.tensor([10**9]))
-    for name in ("replay.rewards", "replay.flags", "rms_mean.0", "online.body.1.weight", "telemetry.loss", "side0.frames",
-                 "replay.began", "random.learner", "memory.values", "recent_scores"):  # fmt: skip
+    for name in ("replay.rewards", "replay.flags", "rms_mean.0", "online.body.1.weight", "telemetry.loss",
+                 "side0.frames", "replay.began", "random.learner", "memory.values", "recent_scores"):  # fmt: skip
         yield f"{name} a single number", tensor(name, torch.zeros(1))
         yield f"{name} of text's size", tensor(name, torch.zeros(3, 7, dtype=torch.uint8))
         yield f"{name} missing", rewritten(lambda t, f, name=name: t.pop(name))

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from tightrope import snapshot
 from tightrope.actor import Actor
 from tightrope.agent import Agent, AgentFacts
-from tightrope.checkpoint import arrays_to_tensors, check_room, put, tensors_to_arrays
-from tightrope.config import Config, learning
+from tightrope.checkpoint import check_room
+from tightrope.config import Config
 from tightrope.constraints import needed_notes
 from tightrope.device import pick_device, threads
 from tightrope.errors import GameError, TightropeError
@@ -31,19 +32,10 @@ from tightrope.network import Form, NetworkMaker, build_network, check_outputs, 
 from tightrope.replay import Replay, check_memory, needed_bytes
 from tightrope.run import Description, RunFolder
 from tightrope.scores import normalised
-
-#: What goes wrong with a checkpoint whose parts are not what they should be.
-UNFIT = (LookupError, RuntimeError, ValueError, TypeError, AttributeError, ArithmeticError, MemoryError)
-#: Streams of random numbers, each with a seed of its own.
-GAME, NETWORK, ACTOR, LEARNER, EVALUATION = range(5)
-
+from tightrope.seeds import ACTOR, EVALUATION, GAME, LEARNER, NETWORK, seed_for
 
 #: Sets of environments that play in turn: while the actions of one are chosen the other plays.
 SIDES = 2
-
-
-def seed_for(seed: int, stream: int, count: int = 0) -> int:
-    return int(np.random.SeedSequence((seed, stream, count)).generate_state(1)[0])
 
 
 def epsilon_at(steps_since_start: int, config: Config) -> float:
@@ -138,7 +130,7 @@ class Trainer:
         if self.device.type == "cpu":
             self.learner.memory = Memory(self.replay.length * config.num_envs, *outputs)
         self.network = self.learner.online  # the plain network; a faster form of it shares its weights
-        # Each half acts by weights of its own, which follow the learner's: so acting need not wait for the learner. On
+        # Each side acts by weights of its own, which follow the learner's: so acting need not wait for the learner. On
         # a GPU it goes before the learner, whose work queues there.
         cuda = self.device.type == "cuda"
         self.acting = torch.cuda.Stream(priority=-2) if self.overlap and cuda else None  # type: ignore[no-untyped-call]
@@ -165,15 +157,15 @@ class Trainer:
         self.games = 0
         self.epochs = 0
         self.recent_scores: deque[float] = deque(maxlen=100)
-        self._behind = np.zeros(2)  # updates that acting lacked, summed over actions; and how many actions
+        self.behind = np.zeros(2)  # updates that acting lacked, summed over actions; and how many actions
         self.best_score: float | None = None
         self.last_score: float | None = None  # of the last evaluation
         self.last_evaluation: dict[str, Any] | None = None  # what an agent keeps of it
         self.seconds_before = 0.0  # of earlier sittings
-        self._sat_down = time.monotonic()
-        self._last_log = (0, 0.0)  # frames, seconds
-        self._steps_before = 0
-        self._evaluated_at = -1  # steps
+        self.sat_down = time.monotonic()
+        self.last_log = (0, 0.0)  # frames, seconds
+        self.steps_before = 0
+        self.evaluated_at = -1  # steps
         self._saved_at = (-1, -1)  # steps, and steps of the last evaluation
         self._glanced = 0.0
         self._evaluating = False  # a signal stopped an evaluation
@@ -193,7 +185,7 @@ class Trainer:
 
     @property
     def seconds(self) -> float:
-        return self.seconds_before + time.monotonic() - self._sat_down
+        return self.seconds_before + time.monotonic() - self.sat_down
 
     def start(self) -> None:
         """The first observations."""
@@ -234,7 +226,7 @@ class Trainer:
                 if self.crossed(config.checkpoint_frames):
                     self.save(wait=False)
             if not self._stop:
-                if self._last_log[0] < self.frames:
+                if self.last_log[0] < self.frames:
                     yield self.log()
                 self.end_epoch(last=True)
             self.save()
@@ -250,9 +242,9 @@ class Trainer:
         are here. They are chosen by the weights of one step before: after the updates that the half's last step made
         due, and not waiting for those that the other half's did.
         """
-        # Resumed where the game of one half broke this step off, the other half has played it already.
+        # Resumed where the game of one side broke this step off, another may have played it already.
         played = [side.played[1] for side in self.sides if side.played is not None]
-        self._steps_before = self.steps - sum(int(step.transition.sum()) for step in played)
+        self.steps_before = self.steps - sum(int(step.transition.sum()) for step in played)
         for side in self.sides:
             if side.sent is None:
                 self.send(side)
@@ -271,7 +263,7 @@ class Trainer:
         random_steps = self.config.random_start_steps
         side.sent = side.actor.act(self.epsilon, side.life_steps < random_steps if random_steps else None)
         if self.overlap:
-            self._behind += (self.learner.updates - side.updates, 1)
+            self.behind += (self.learner.updates - side.updates, 1)
         side.game.send(side.sent)
 
     def follow(self, side: Side) -> None:
@@ -385,13 +377,13 @@ class Trainer:
     def crossed(self, frames: int) -> bool:
         """Whether the newest step passed a multiple of so many frames."""
         per_step = self.info.frames_per_step
-        return self.steps * per_step // frames > self._steps_before * per_step // frames
+        return self.steps * per_step // frames > self.steps_before * per_step // frames
 
     # ------------------------------------------------------------------------------------------------------- records
 
     def progress(self) -> dict[str, Any]:
         """How far the run is and how it plays, at any moment."""
-        frames_then, seconds_then = self._last_log
+        frames_then, seconds_then = self.last_log
         seconds = self.seconds
         score = float(np.mean(self.recent_scores)) if self.recent_scores else None
         return {
@@ -411,10 +403,10 @@ class Trainer:
         if not all(math.isfinite(value) for value in learned.values()):
             raise self.broken("loss")
         values = self.progress() | {"start_value": self.start_value()} | learned
-        behind, actions = self._behind
+        behind, actions = self.behind
         values["updates_behind"] = behind / actions if actions else 0.0
-        self._behind[:] = 0
-        self._last_log = (self.frames, self.seconds)
+        self.behind[:] = 0
+        self.last_log = (self.frames, self.seconds)
         self.folder.log(values)
         self.remark()
         self.resources.check()
@@ -449,7 +441,7 @@ class Trainer:
         does it again."""
         epochs = self.frames // self.config.epoch_frames
         every = self.config.eval_every_epochs
-        due = every and (epochs // every > self.epochs // every or (last and self._evaluated_at < self.steps))
+        due = every and (epochs // every > self.epochs // every or (last and self.evaluated_at < self.steps))
         if not due:
             self.epochs = epochs
             return
@@ -464,7 +456,7 @@ class Trainer:
         self._evaluating = result is None
         if result is None:
             return
-        self.epochs, self._evaluated_at = epochs, self.steps
+        self.epochs, self.evaluated_at = epochs, self.steps
         self.last_score, self.last_evaluation = result.mean, result.facts(self.frames)
         self.folder.log_evaluation(
             {
@@ -505,174 +497,33 @@ class Trainer:
 
         Without `wait` it is written while the training goes on.
         """
-        if self._saved_at == (self.steps, self._evaluated_at):
+        if self._saved_at == (self.steps, self.evaluated_at):
             self.folder.checkpoints.finish()
             return
-        self._settle()
-        learner = self.learner
-        if not learner.sound():
+        self.settle()
+        if not self.learner.sound():
             raise self.broken("weights")
         self.agent().save(self.folder.last)
-        tensors = {
-            **learner.state(),
-            "random.learner": learner.generator.get_state(),
-            "recent_scores": torch.tensor(list(self.recent_scores), dtype=torch.float64),
-            "behind": torch.from_numpy(self._behind),
-        }
-        if learner.memory is not None:
-            # Not needed to go on, but to go on bit for bit: a state's value depends on which were valued beside it.
-            tensors |= {f"memory.{name}": tensor for name, tensor in vars(learner.memory).items()}
-        for i, side in enumerate(self.sides):
-            tensors |= {f"side{i}.{name}": tensor for name, tensor in self._side_tensors(side).items()}
-        facts = {
-            "game": self.info.name,
-            "preset": self.description.preset,
-            "config": self.config.to_dict(),
-            "seed": self.description.seed,
-            "frames": self.frames,
-            "steps": self.steps,
-            "started_at": self.started_at,
-            "updates": learner.updates,
-            "games": self.games,
-            "epochs": self.epochs,
-            "evaluated_at": self._evaluated_at,
-            "best_score": self.best_score,
-            "last_score": self.last_score,
-            "last_evaluation": self.last_evaluation,
-            "seconds": self.seconds,
-            "last_log_frames": self._last_log[0],
-            "records": self.folder.lengths(),
-        }
+        tensors, facts = snapshot.taken(self)
         replay = self.replay if self.config.save_replay else None
         if self.folder.checkpoints.save(self.frames, tensors, facts, replay, wait):
-            self._saved_at = (self.steps, self._evaluated_at)
+            self._saved_at = (self.steps, self.evaluated_at)
         else:
             self.report("checkpoint left out: the one before it is still being written")
 
-    def _settle(self) -> None:
+    def resume(self) -> None:
+        """Continues from the newest checkpoint, or from the beginning where there is none."""
+        saved = self.folder.checkpoints.saved()
+        if saved:
+            snapshot.take_up(self, saved)
+        else:
+            self.folder.clear_records()
+            self.start()
+
+    def settle(self) -> None:
         """Until the device has done all that it was told, by acting and by learning."""
         if self.acting is not None:
             torch.cuda.synchronize()
-
-    def _side_tensors(self, side: Side) -> dict[str, torch.Tensor]:
-        actor = side.actor
-        own = {f"network.{n}": t for n, t in actor.network.state_dict().items()} if self.overlap else {}
-        # Actions that are being played are sent again; their outcome is not in the games' logs yet.
-        sent = np.zeros(0, dtype=np.int64) if side.sent is None else side.sent
-        played: dict[str, np.ndarray] = {}
-        if side.played is not None:
-            actions, step, tails = side.played
-            played = {"actions": actions, "tails": tails} | vars(step)
-        return {
-            "random": actor.generator.get_state(),
-            "start_values": actor.start_values,
-            "frames": actor.frames,
-            "begins": actor.begins,
-            **own,
-            **arrays_to_tensors("", {"life_steps": side.life_steps, "sent": sent}),
-            **arrays_to_tensors("", {"epoch": np.array(side.epoch), "updates": np.array(side.updates)}),
-            **arrays_to_tensors("game.", side.game.save()),
-            **arrays_to_tensors("played.", played),
-        }
-
-    def resume(self) -> None:
-        """Continues from the newest checkpoint."""
-        saved = self.folder.checkpoints.saved()
-        if not saved:
-            self.folder.clear_records()
-            self.start()
-            return
-        newest = saved[-1]
-        try:
-            tensors, facts = self.folder.checkpoints.read(newest)
-            if facts["game"] != self.info.name or facts["seed"] != self.description.seed:
-                raise TightropeError(f"{newest} belongs to another run: {facts['game']}, seed {facts['seed']}")
-            if facts.get("preset", self.description.preset) != self.description.preset:
-                raise TightropeError(f"{newest} belongs to a run of preset {facts['preset']}")
-            if learning(facts["config"]) != learning(self.config.to_dict()):
-                raise TightropeError(
-                    f"{newest} belongs to a run with other numbers than {self.folder.path}/config.toml"
-                )
-            self.folder.checkpoints.fill(self.replay, newest, tensors, facts)
-            self._restore(tensors, facts)
-        except GameError as problem:
-            raise TightropeError(f"{newest} cannot be played again: {problem}") from None
-        except UNFIT as problem:
-            raise TightropeError(f"{newest} does not fit this run: {' '.join(str(problem).split())[:300]}") from None
-        except TightropeError as problem:
-            if len(saved) < 2:
-                raise
-            raise TightropeError(
-                f"{problem}. The checkpoint before it is {saved[-2].name}: remove {newest.name} to resume from there"
-            ) from None
-
-    def _restore(self, tensors: dict[str, torch.Tensor], facts: dict[str, Any]) -> None:
-        learner = self.learner
-
-        def part(prefix: str) -> dict[str, torch.Tensor]:
-            return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
-
-        if "telemetry.samples" not in tensors:
-            raise TightropeError(f"the checkpoint of {self.folder.path} is of an earlier version: train anew")
-        self._check_counts(facts)
-        for name, tensor in learner.state().items():
-            put(tensor, tensors[name], name)
-        self._restore_random("learner", learner.generator, tensors["random.learner"], int(facts["steps"]))
-        if learner.memory is not None:
-            for name, tensor in part("memory.").items():
-                put(getattr(learner.memory, name), tensor, f"memory of {name}")
-        self.recent_scores.extend(tensors["recent_scores"].tolist())
-        self._behind[:] = tensors["behind"].numpy()
-        for i, side in enumerate(self.sides):
-            own, actor = part(f"side{i}."), side.actor
-            self._restore_random(f"actor {i}", actor.generator, own["random"], int(facts["steps"]) + i + 1)
-            for name in ("start_values", "frames", "begins"):
-                put(getattr(actor, name), own[name], f"the actor's {name}")
-            side.life_steps = own["life_steps"].numpy().copy()
-            side.epoch, side.updates = int(own["epoch"]), int(own["updates"])
-            if self.overlap:
-                actor.network.load_state_dict(part(f"side{i}.network."))
-            side.game.restore(tensors_to_arrays("game.", own))
-            if played := tensors_to_arrays("played.", own):
-                actions, tails = played.pop("actions"), played.pop("tails")
-                side.played = (actions, Step(**played), tails)
-                put(actor.newest, torch.from_numpy(side.played[1].frames), "what the actor saw last")
-            if len(own["sent"]):
-                side.sent = own["sent"].numpy().copy()
-                side.game.send(side.sent)
-        self.steps = self._steps_before = int(facts["steps"])
-        self.started_at = facts["started_at"]
-        learner.updates = int(facts["updates"])
-        self.games, self.epochs, self._evaluated_at = facts["games"], facts["epochs"], facts["evaluated_at"]
-        self.best_score, self.last_score = facts["best_score"], facts["last_score"]
-        self.last_evaluation = facts.get("last_evaluation")
-        self.seconds_before = float(facts["seconds"])
-        self._sat_down = time.monotonic()
-        self._last_log = (int(facts["last_log_frames"]), self.seconds_before)
-        self.folder.cut_back(facts["records"])
-        self._settle()
-
-    def _check_counts(self, facts: dict[str, Any]) -> None:
-        """Refuses counts that no run of this budget comes to."""
-        most = self.config.frames // self.info.frames_per_step + 2 * self.config.num_envs
-        limits = {"steps": 0, "games": 0, "epochs": 0, "updates": 0, "last_log_frames": 0, "evaluated_at": -1}
-        counts = {name: facts[name] for name in limits} | {"started_at": facts["started_at"] or 0}
-        for name, count in counts.items():
-            largest = self.config.updates_due(most) if name == "updates" else most * self.info.frames_per_step
-            if type(count) is not int or not limits.get(name, 0) <= count <= largest:
-                raise ValueError(f"{name} = {count!r}")
-        for score in (facts["best_score"], facts["last_score"]):
-            if score is not None and not math.isfinite(score):
-                raise ValueError(f"a score of {score!r}")
-        if facts["steps"] * self.info.frames_per_step != facts["frames"] or not 0 <= float(facts["seconds"]) < 1e12:
-            raise ValueError(f"frames = {facts['frames']!r}, seconds = {facts['seconds']!r}")
-
-    def _restore_random(self, whose: str, generator: torch.Generator, state: torch.Tensor, fresh: int) -> None:
-        if len(state) == len(generator.get_state()):
-            generator.set_state(state)
-        else:  # a GPU's generator has another kind of state than a CPU's
-            generator.manual_seed(seed_for(self.description.seed, LEARNER, fresh))
-            self.report(f"resumed on another device: the {whose}'s random numbers are not those of the unbroken run")
 
     def close(self) -> None:
         try:
