@@ -45,8 +45,12 @@ def states(trainer: Trainer) -> torch.Tensor:
     return torch.cat([side.actor.states for side in trainer.sides])
 
 
-def test_actor_and_sampler_see_the_same_states_across_lives_and_games(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sides", [2, 3])
+def test_actor_and_sampler_see_the_same_states_across_lives_and_games(
+    sides: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Breakout under random play loses its five lives every 200 steps or so."""
+    monkeypatch.setattr("tightrope.trainer.SIDES", sides)
     trainer = made(tmp_path, "breakout")
     seen = {0: states(trainer)}
     for time in range(1, 320):
