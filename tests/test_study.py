@@ -108,7 +108,16 @@ def test_suites() -> None:
 
 
 def test_shipped_studies_are_what_they_say() -> None:
-    assert shipped() == ["ablation", "gpu7", "laptop", "laptop-parts", "minatar-ablation", "table1", "table1-40m"]
+    assert shipped() == [
+        "ablation",
+        "gpu7",
+        "laptop",
+        "laptop-parts",
+        "minatar-ablation",
+        "table1",
+        "table1-40m",
+        "tuning",
+    ]
     table, long = read("table1"), read("table1-40m")
     for study, frames in ((table, 10_000_000), (long, 40_000_000)):
         assert len(study.cells) == 98
