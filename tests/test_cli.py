@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -303,3 +304,87 @@ def test_a_run_of_an_earlier_version_is_read(maze: Path, tmp_path: Path) -> None
     old.write_text("\n".join(line for line in lines if not line.startswith("gamma")))
     with pytest.raises(TightropeError, match="gamma"):
         Description.from_toml(old)
+
+
+# ------------------------------------------------------------------------------------------- runs beside each other
+
+
+def test_a_run_goes_on_with_a_larger_budget_as_if_it_had_been_told_so_at_first(maze: Path, tmp_path: Path) -> None:
+    shutil.copytree(maze, tmp_path / "short")
+    assert run("resume", tmp_path / "short", "--frames", "900", "--quiet") == 0
+    assert run("train", "maze", *SHORT, "--frames", "900", "--lam", 2, "--out", tmp_path / "long", "--quiet") == 0
+    short, long = (tightrope.load(tmp_path / name, which="last", device="cpu") for name in ("short", "long"))
+    assert short.facts.frames == long.facts.frames == 900
+    for a, b in zip(short.network.parameters(), long.network.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert Description.from_toml(tmp_path / "short" / "config.toml").config.frames == 900
+    rows = RunFolder(tmp_path / "short").evaluations()
+    assert [row["frames"] for row in rows] == ["300", "600", "900"]
+
+
+def test_a_budget_cannot_shrink(maze: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("resume", maze, "--frames", "100") == 2
+    assert "frames = 100: must be at least the run's own 600" in capsys.readouterr().err
+
+
+def test_runs_beside_each_other(maze: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other"
+    assert run("train", "maze", *SHORT, "--frames", "300", "--bounds", "false", "--out", other, "--quiet") == 0
+    capsys.readouterr()
+    assert run("compare", maze, other, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["differ"] == {"frames": [600, 300], "bounds": [True, False], "lam": [2.0, 4.0]}
+    assert [one["run"] for one in found["runs"]] == [str(maze), str(other)]
+    assert run("compare", maze, other) == 0
+    said = capsys.readouterr().out
+    # All have been evaluated up to 300 frames: what is compared there is the first evaluation of the longer run.
+    first = float(RunFolder(maze).evaluations()[0]["score"])
+    assert "score by 300" in said
+    row = next(line for line in said.splitlines() if line.startswith("│ 1 "))
+    assert row.split("│")[3].strip() == f"{first:.4g}"
+    assert "bounds: True, False" in said
+
+
+@pytest.mark.parametrize("words", [["compare"], ["compare", "nothing"], ["compare", "nothing", "nowhere"]])
+def test_compare_wants_runs(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*words) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+# ------------------------------------------------------------------------------ an environment in one's own folder
+
+CORRIDOR = """
+import gymnasium
+import numpy as np
+
+class Corridor(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (3,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = 0
+        return np.eye(3, dtype=np.float32)[0], {}
+
+    def step(self, action):
+        self.place = max(0, self.place + (1 if action else -1))
+        return np.eye(3, dtype=np.float32)[min(2, self.place)], float(self.place == 2), self.place == 2, False, {}
+
+gymnasium.register("Corridor-v0", Corridor)
+"""
+
+
+def test_an_environment_of_the_working_folder_that_knows_nothing_of_pictures(tmp_path: Path) -> None:
+    (tmp_path / "corridor.py").write_text(CORRIDOR)
+
+    def tell(*words: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-c", "from tightrope.cli import main; main()", *words]
+        return subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    trained = tell("train", "corridor:Corridor-v0", *SHORT, "--out", "run")
+    assert trained.returncode == 0, trained.stderr
+    assert tell("evaluate", "run", "--trust", "--episodes", "2").returncode == 0
+    watched = tell("watch", "run", "--trust", "--video", "game.gif")
+    assert watched.returncode == 2
+    assert "Corridor-v0 cannot be" in watched.stderr
+    assert watched.stderr.strip().count("\n") == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ class Agent:
         self.device = device
         self.run: Path | None = None
         self.which: str | None = None  # "best" or "last" of a run
+        self.stopped = False  # a signal ended its training before the budget was spent
         self.env = env
 
     def __repr__(self) -> str:
@@ -113,8 +115,14 @@ class Agent:
         best = self.q_values(observations).argmax(-1)
         return int(best) if np.ndim(best) == 0 else best
 
-    def evaluate(self, episodes: int | None = None, protocol: str = "paper", seed: int = 0) -> Evaluation:
-        """Plays games and scores them by the protocol "paper" or "sticky".
+    def evaluate(
+        self,
+        episodes: int | None = None,
+        protocol: str = "paper",
+        seed: int = 0,
+        told: Callable[[int], None] = lambda games: None,
+    ) -> Evaluation:
+        """Plays games and scores them by the protocol "paper" or "sticky". `told` hears how many have ended so far.
 
         >>> import tightrope
         >>> agent = tightrope.train("maze", frames=300, learn_start_steps=100, out=tmp / "evaluate", quiet=True)
@@ -128,7 +136,7 @@ class Agent:
             if episodes < 1:
                 raise TightropeError(f"episodes = {episodes}: must be a whole number of at least 1")
             plan = replace(plan, episodes=episodes, steps=0)
-        return evaluate(self.network, self.facts.game, plan, seed, self.device, self.env)
+        return evaluate(self.network, self.facts.game, plan, seed, self.device, self.env, told)
 
     def save(self, path: Path) -> None:
         """One safetensors file with all that `load` needs, and a model card beside it."""

@@ -108,8 +108,9 @@ def resume(
     callbacks: Iterable[Any] = (),
     json: bool = False,
     trust: bool = False,
+    frames: int | None = None,
 ) -> Agent:
-    """Continues a run from its last checkpoint, as if it had never stopped.
+    """Continues a run from its last checkpoint, as if it had never stopped; up to a larger budget where `frames` says.
 
     A game that is called module:Id is of a module: it is imported only where you `trust` the run, or have it imported
     already.
@@ -129,6 +130,11 @@ def resume(
         raise TightropeError(f"{path} has a network of its own: resume it in Python with network=...")
     if env is None:
         refuse_unknown_module(description.game, path, trust)
+    budget = description.config.frames
+    if frames is not None:
+        description.config = description.config.replace(frames=frames)
+        if description.config.frames < budget:
+            raise TightropeError(f"frames = {description.config.frames}: must be at least the run's own {budget}")
     folder = RunFolder(path)
     folder.refuse_links()
     if folder.checkpoints.saved() and not description.config.save_replay:
@@ -143,6 +149,8 @@ def resume(
         trainer = Trainer(description, folder, env, network, progress.say, progress.glance)
         with closing(trainer):
             trainer.resume()
+            if description.config.frames > budget:
+                folder.describe(description)
             return _finish(trainer, path, progress)
 
 
@@ -165,7 +173,7 @@ def _finish(trainer: Trainer, path: Path, progress: Progress) -> Agent:
         progress.say(f"stopped at {trainer.frames:,} frames; everything is saved: tightrope resume {path}")
     else:
         progress.say(closing_line(RunFolder(path)))
-    ended.run = path
+    ended.run, ended.stopped = path, trainer.stopped_early
     return ended
 
 

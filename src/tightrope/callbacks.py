@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import secrets
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from tightrope.checkpoint import disk_error
 from tightrope.errors import TightropeError
+from tightrope.modules import here_first
 
 if TYPE_CHECKING:
     from tightrope.agent import Agent
@@ -198,7 +198,7 @@ def _named(name: str) -> Any:
     module, colon, attribute = name.partition(":")
     if not colon:
         raise TightropeError(f"callbacks = {name!r}: must be one of {', '.join(NAMED)}, or module:Class")
-    with _here_first():
+    with here_first():
         try:
             maker = getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError, ValueError) as problem:
@@ -207,13 +207,3 @@ def _named(name: str) -> Any:
         return maker()
     except TypeError as problem:
         raise TightropeError(f"callbacks = {name!r}: cannot be made without arguments: {problem}") from None
-
-
-@contextlib.contextmanager
-def _here_first() -> Any:
-    """Modules of the working folder can be imported, as by `python -m`."""
-    sys.path.insert(0, "")
-    try:
-        yield
-    finally:
-        sys.path.remove("")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 import re
 import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -60,10 +62,13 @@ class Resume:
     """Continue a run as if it had never stopped.
 
     tightrope resume runs/atari-pong-s0
+    tightrope resume runs/atari-pong-s0 --frames 20M    # and longer than it was told at first
     """
 
     run: Run
     """folder of the run"""
+    frames: Annotated[str, said("N", "the run's own")] = ""
+    """a larger training budget"""
     device: Annotated[str, said("cpu|cuda", "the one it ran on")] = ""
     """where PyTorch computes; on another device it goes on, but not bit for bit"""
     callbacks: Annotated[str, said("NAMES", "none")] = ""
@@ -101,6 +106,20 @@ class Evaluate:
     """print one JSON object"""
     trust: Flag = False
     """let a game called module:Id import its module, which executes it"""
+
+
+@dataclass
+class Compare:
+    """Put runs beside each other: their scores, and which of their numbers differ.
+
+    tightrope compare runs/cartpole-v1-s0 runs/cartpole-v1-s0-2
+    tightrope compare runs/*
+    """
+
+    runs: Annotated[Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...", help_behavior_hint="(two or more)")]
+    """folders of runs"""
+    json: Flag = False
+    """print one JSON object"""
 
 
 @dataclass
@@ -303,6 +322,7 @@ class Completion:
 FAMILIES: dict[str, dict[str, Any]] = {
     "one agent": {"train": Train, "resume": Resume, "evaluate": Evaluate, "watch": Watch, "export": Export},
     "many runs": {
+        "compare": Compare,
         "study run": StudyRun,
         "study status": StudyStatus,
         "study report": StudyReport,
@@ -314,8 +334,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
 COMMANDS: dict[str, Any] = {name: command for family in FAMILIES.values() for name, command in family.items()}
 
 
+#: What a shell expects of a program that was interrupted: `train && evaluate` must not go on.
+STOPPED = 130
+
+
 def main(words: list[str] | None = None) -> None:
     """The entry point: one sentence and status 2 for what a user can mend."""
+    # PyTorch's threads sleep while they wait. On cores that others use too, spinning made an evaluation 5 times slower.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     words = sys.argv[1:] if words is None else words
     try:
         status = run(words)
@@ -325,7 +351,8 @@ def main(words: list[str] | None = None) -> None:
     except BrokenPipeError:  # the reader of a pipe has left
         status = 0
     except KeyboardInterrupt:
-        status = 130
+        print("tightrope: stopped", file=sys.stderr)
+        status = STOPPED
     raise SystemExit(status)
 
 
@@ -439,7 +466,7 @@ def checked(command: str, words: list[str]) -> tuple[list[str], dict[str, Any]]:
             continue
         check_value(name, value, kinds[name])
         result += ["--" + name, value]
-    # The first field of a command is its one positional word, if it has any.
+    # The first field of a command is its one positional word, if it has any, or all of them where it takes several.
     first = next(iter(dataclasses.fields(COMMANDS[command])), None)
     extras = get_type_hints(COMMANDS[command], include_extras=True)
     takes = first is not None and "Positional" in str(extras[first.name])
@@ -448,6 +475,8 @@ def checked(command: str, words: list[str]) -> tuple[list[str], dict[str, Any]]:
     for field in dataclasses.fields(COMMANDS[command]):
         if field.default is MISSING and f"--{field.name}" not in result:
             raise TightropeError(f"tightrope {command} needs --{field.name}; see tightrope {command} --help")
+    if takes and first is not None and get_origin(kinds[first.name]) is tuple:
+        return result, typed
     if first is not None and positional and takes:
         check_value(first.name, positional[0], kinds[first.name])
     if len(positional) > takes:
@@ -481,7 +510,7 @@ def check_value(name: str, value: str, kind: Any) -> None:
 def train(args: Train, **fields: Any) -> int:
     from tightrope import api
 
-    api.train(
+    agent = api.train(
         args.game,
         preset=args.preset or None,
         seed=args.seed,
@@ -492,21 +521,22 @@ def train(args: Train, **fields: Any) -> int:
         json=args.json,
         **fields,
     )
-    return 0
+    return STOPPED if agent.stopped else 0
 
 
 def resume(args: Resume) -> int:
     from tightrope import api
 
-    api.resume(
+    agent = api.resume(
         args.run,
         device=args.device or None,
         quiet=args.quiet,
         callbacks=[args.callbacks],
         json=args.json,
         trust=args.trust,
+        frames=settings.coerce("frames", args.frames) if args.frames else None,
     )
-    return 0
+    return STOPPED if agent.stopped else 0
 
 
 def evaluate(args: Evaluate) -> int:
@@ -515,7 +545,8 @@ def evaluate(args: Evaluate) -> int:
 
     began = time.monotonic()
     agent = api.load(args.run, which=args.which, device=args.device, trust=args.trust)
-    result = agent.evaluate(args.episodes, args.protocol, args.seed)
+    with games_ended(args.episodes) as told:
+        result = agent.evaluate(args.episodes, args.protocol, args.seed, told)
     facts = {
         "game": agent.facts.game,
         "agent": agent.which or str(args.run),
@@ -540,6 +571,32 @@ def evaluate(args: Evaluate) -> int:
     print(f"{facts['game']}: {result.mean:.2f} ± {result.std:.2f}, mean and deviation of {len(result.scores)} games")
     trained = f"{agent.which or 'an'} agent, trained for {agent.facts.frames:,} frames"
     print(f"human-normalised: {human}; protocol {result.protocol}; {trained}")
+    return 0
+
+
+@contextlib.contextmanager
+def games_ended(of: int) -> Iterator[Callable[[int], None]]:
+    """In a terminal a line that says how many games have ended, gone at the end."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda games: None
+        return
+    with console.status("playing ...") as status:
+        yield lambda games: status.update(f"playing: {games} of {of} games have ended")
+
+
+def compare(args: Compare) -> int:
+    from tightrope import compare as beside
+
+    runs = [beside.read(path) for path in args.runs]
+    if len(runs) < 2:
+        raise TightropeError("compare wants the folders of two runs or more")
+    if args.json:
+        print(json.dumps({"runs": [vars(run) for run in runs], "differ": beside.differences(runs)}))
+    else:
+        beside.show(runs)
     return 0
 
 
@@ -687,6 +744,7 @@ HANDLERS: dict[str, Callable[..., int]] = {
     "train": train,
     "resume": resume,
     "evaluate": evaluate,
+    "compare": compare,
     "watch": watch,
     "export": export,
     "presets": presets,

@@ -281,8 +281,8 @@ ADDED_LATER: dict[str, Any] = {
     "keep_checkpoints": 2,
     "keep_every_frames": 0,
 }
-#: Fields that change nothing of what is learned: a run may go on with others.
-HOUSEKEEPING = ("step_timeout_seconds", "keep_checkpoints", "keep_every_frames")
+#: Fields that change nothing of what was learned so far: a run may go on with others.
+HOUSEKEEPING = ("frames", "step_timeout_seconds", "keep_checkpoints", "keep_every_frames")
 
 
 def learning(values: dict[str, Any]) -> dict[str, Any]:

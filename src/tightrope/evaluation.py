@@ -133,8 +133,14 @@ class Evaluator:
         width = WIDTH if how.steps else min(WIDTH, how.episodes)
         self.game = make_game(game_name, width, 0, how.options, env)
 
-    def play(self, network: QNetwork, seed: int, stop: Callable[[], bool] = lambda: False) -> Evaluation | None:
-        """One evaluation; None if it was stopped.
+    def play(
+        self,
+        network: QNetwork,
+        seed: int,
+        stop: Callable[[], bool] = lambda: False,
+        told: Callable[[int], None] = lambda games: None,
+    ) -> Evaluation | None:
+        """One evaluation; None if it was stopped. `told` hears after each step how many games have ended.
 
         Each environment plays its own share of the games, so that short ones are not over-counted. By steps: games are
         begun until so many steps are played, and those begun are ended, for the same reason; one that still runs after
@@ -176,6 +182,7 @@ class Evaluator:
                 game_frames[env].append(int(lengths[env]) * info.frames_per_step)
             left[ended] -= 1
             lengths[step.game_over] = 0
+            told(sum(map(len, scores)))
             if how.steps and steps >= how.steps:
                 left = np.where(ended, 0, np.minimum(left, 1))
         flat = tuple(score for own in scores for score in own)
@@ -193,11 +200,12 @@ def evaluate(
     seed: int,
     device: torch.device,
     env: EnvMaker | None = None,
+    told: Callable[[int], None] = lambda games: None,
 ) -> Evaluation:
     """One evaluation, from nothing to nothing."""
     evaluator = Evaluator(game_name, how, device, env)
     try:
-        result = evaluator.play(network, seed)
+        result = evaluator.play(network, seed, told=told)
         assert result is not None
         return result
     finally:

@@ -37,6 +37,8 @@ def line(values: dict[str, Any], total_frames: int, evaluated: float | None) -> 
         f"{rate:,.0f}/s",
         f"{time_left((total_frames - frames) / max(rate, 1e-9))} left",
     ]
+    if "evaluating" in values:
+        parts[1:] = [f"evaluating: {values['evaluating']:,} games ended"]
     if values["score"] is not None:
         parts.append(f"score {values['score']:.4g}")
         pct = values["normalised_pct"]

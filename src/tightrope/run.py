@@ -184,8 +184,11 @@ class RunFolder:
 
     def create(self, description: Description) -> None:
         self.refuse_if_taken()
-        write_bytes(self.path / "config.toml", description.to_toml().encode())
+        self.describe(description)
         self.clear_records()
+
+    def describe(self, description: Description) -> None:
+        write_bytes(self.path / "config.toml", description.to_toml().encode())
 
     def clear_records(self) -> None:
         """Empty records, as a run starts with them."""

@@ -219,9 +219,8 @@ class Trainer:
                 self.step()
                 if self.crossed(config.log_frames):
                     yield self.log()
-                elif time.monotonic() > self._glanced + 1:
-                    self._glanced = time.monotonic()
-                    self.glance(self.progress())
+                else:
+                    self.let_glance()
                 self.end_epoch()
                 if self.crossed(config.checkpoint_frames):
                     self.save(wait=False)
@@ -230,6 +229,12 @@ class Trainer:
                     yield self.log()
                 self.end_epoch(last=True)
             self.save()
+
+    def let_glance(self, **more: Any) -> None:
+        """Once a second, how far it is."""
+        if time.monotonic() > self._glanced + 1:
+            self._glanced = time.monotonic()
+            self.glance(self.progress() | more)
 
     def threads(self) -> AbstractContextManager[None]:
         """As many for PyTorch as the network can use."""
@@ -452,7 +457,9 @@ class Trainer:
             how = training_protocol(self.config, self.info.name)
             self.evaluator = Evaluator(self.info.name, how, self.device, self.env, self.quicken)
         seed = seed_for(self.description.seed, EVALUATION, epochs)
-        result = self.evaluator.play(self.learner.online, seed, lambda: self._stop)
+        result = self.evaluator.play(
+            self.learner.online, seed, lambda: self._stop, lambda games: self.let_glance(evaluating=games)
+        )
         self._evaluating = result is None
         if result is None:
             return

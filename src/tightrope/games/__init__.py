@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tightrope.config import Config, preset
 from tightrope.errors import TightropeError, near
 from tightrope.games.base import Game, GameInfo, GameOptions, Step
 from tightrope.games.gym import EnvMaker
+from tightrope.modules import here_first
 
 __all__ = [
     "MAZE_ID",
@@ -104,10 +106,10 @@ def make_game(name: str, num_envs: int, seed: int, options: GameOptions, env: En
         from tightrope.games.atari import AtariGame
 
         return AtariGame(title, num_envs, seed, options)
-    mode = "rgb_array" if options.render else None
     if family == "minatar":
         from tightrope.games.minatar import MinAtarEnv
 
+        mode = "rgb_array" if options.render else None
         return GymGame(name, lambda: MinAtarEnv(title, options.sticky, mode), num_envs, seed, options)
     if options.sticky:
         raise TightropeError(f"sticky = {options.sticky}: only Atari and MinAtar games have sticky actions")
@@ -115,10 +117,15 @@ def make_game(name: str, num_envs: int, seed: int, options: GameOptions, env: En
     # maze-40 is the maze with a shortest path of 40.
     kwargs: dict[str, Any]
     gym_id, kwargs = (MAZE_ID, {"shortest_path": int(name[5:])}) if name.startswith("maze-") else (name, {})
+    if options.render:  # only then: an environment need not know of it
+        kwargs["render_mode"] = "rgb_array"
 
     def make() -> gymnasium.Env:  # type: ignore[type-arg]
         try:
-            return gymnasium.make(gym_id, render_mode=mode, **kwargs)
+            with here_first(), warnings.catch_warnings():
+                if options.render:  # Gymnasium's warning about pictures comes before our sentence, and says the same
+                    warnings.simplefilter("ignore")
+                return gymnasium.make(gym_id, **kwargs)
         except (gymnasium.error.Error, ImportError, AttributeError) as problem:
             raise TightropeError(f"game {name} cannot be made: {problem}") from None
         except Exception as problem:  # whatever a module of the user's own does when it is imported

@@ -274,6 +274,8 @@ class GymGame(Game):
             image: Any = self._envs[0].render()
         except gymnasium.error.DependencyNotInstalled as missing:
             raise TightropeError(f"{self.info.name} cannot be drawn: {missing}") from None
+        except NotImplementedError:
+            raise TightropeError(f"{self.info.name} cannot be drawn: its environment has no render method") from None
         if not isinstance(image, np.ndarray) or image.ndim != 3:
             raise TightropeError(f"{self.info.name} cannot be drawn: its render gives no picture")
         if image.dtype != np.uint8:
