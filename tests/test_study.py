@@ -113,6 +113,7 @@ def test_shipped_studies_are_what_they_say() -> None:
         "gpu7",
         "laptop",
         "laptop-parts",
+        "margins",
         "minatar-ablation",
         "table1",
         "table1-40m",

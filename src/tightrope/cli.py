@@ -62,7 +62,7 @@ class Resume:
     """Continue a run as if it had never stopped.
 
     tightrope resume runs/atari-pong-s0
-    tightrope resume runs/atari-pong-s0 --frames 20M    # and longer than it was told at first
+    tightrope resume runs/atari-pong-s0 --frames 20M    # and longer
     """
 
     run: Run
