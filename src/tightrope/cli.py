@@ -545,8 +545,9 @@ def evaluate(args: Evaluate) -> int:
 
     began = time.monotonic()
     agent = api.load(args.run, which=args.which, device=args.device, trust=args.trust)
-    with games_ended(args.episodes) as told:
-        result = agent.evaluate(args.episodes, args.protocol, args.seed, told)
+    with waiting("playing ...") as say:
+        ended = lambda games: say(f"playing: {games} of {args.episodes} games have ended")  # noqa: E731
+        result = agent.evaluate(args.episodes, args.protocol, args.seed, ended)
     facts = {
         "game": agent.facts.game,
         "agent": agent.which or str(args.run),
@@ -575,16 +576,16 @@ def evaluate(args: Evaluate) -> int:
 
 
 @contextlib.contextmanager
-def games_ended(of: int) -> Iterator[Callable[[int], None]]:
-    """In a terminal a line that says how many games have ended, gone at the end."""
+def waiting(text: str) -> Iterator[Callable[[str], None]]:
+    """In a terminal a line that says what is being done, which can be changed and is gone at the end."""
     from rich.console import Console
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda games: None
+        yield lambda text: None
         return
-    with console.status("playing ...") as status:
-        yield lambda games: status.update(f"playing: {games} of {of} games have ended")
+    with console.status(text) as status:
+        yield status.update
 
 
 def compare(args: Compare) -> int:
@@ -660,7 +661,8 @@ def games(args: Games) -> int:
 def doctor(args: Doctor) -> int:
     from tightrope.doctor import examine, told
 
-    found = examine(args.device, args.seconds)
+    with waiting("looking, and measuring what this machine can train; up to a minute or so ..."):
+        found = examine(args.device, args.seconds)
     print(json.dumps(found) if args.json else told(found))
     return 1 if found["amiss"] else 0
 

@@ -108,6 +108,8 @@ class Trainer:
         if self.device.type == "cpu":
             needed += Memory.needed_bytes(config.replay_rows, *outputs)
         self.report(check_memory(needed, self.device))
+        if info.rom is not None and config.num_envs > 16:
+            self.report(f"starting {config.num_envs} emulators, which takes a while")
         if config.save_replay:
             # Frames are saved once, however many checkpoints name them; one kept for good may have a ring of its own.
             rings = 1 + (config.frames // config.keep_every_frames if config.keep_every_frames else 0)
