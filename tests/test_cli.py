@@ -345,6 +345,43 @@ def test_runs_beside_each_other(maze: Path, tmp_path: Path, capsys: pytest.Captu
     assert "bounds: True, False" in said
 
 
+def test_numbers_from_a_file(maze: Path, tmp_path: Path) -> None:
+    """A file of one's own changes the preset it names; what is typed goes before it; a run's config.toml is one too."""
+    own = tmp_path / "mine.toml"
+    own.write_text('preset = "maze"\nlam = 3\nk = 2\n')
+    words = ["--frames", "200", "--eval_every_epochs", "0", "--quiet", "--device", "cpu"]
+    assert run("train", "maze", "--preset", own, "--k", "1", *words, "--out", tmp_path / "run") == 0
+    found = Description.from_toml(tmp_path / "run" / "config.toml")
+    assert found.preset == "maze"
+    assert found.config == preset("maze").replace(lam=3, k=1, frames=200, eval_every_epochs=0)
+    again = ["train", "maze", "--preset", maze / "config.toml", "--quiet", "--device", "cpu"]
+    assert run(*again, "--out", tmp_path / "again") == 0
+    assert (
+        Description.from_toml(tmp_path / "again" / "config.toml").config
+        == Description.from_toml(maze / "config.toml").config
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("lam = 'much'", "lam = 'much': must be a number"),
+        ("lamda = 1", "unknown field lamda"),
+        ("preset = 'pap'", "preset = 'pap': must be one of"),
+        ("lam =", "is no TOML file"),
+    ],
+)
+def test_a_file_of_numbers_that_is_wrong(
+    text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "mine.toml"
+    own.write_text(text)
+    assert run("train", "maze", "--preset", own) == 2
+    assert told in capsys.readouterr().err
+    assert run("train", "maze", "--preset", tmp_path / "none.toml") == 2
+    assert "there is no file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [["compare"], ["compare", "nothing"], ["compare", "nothing", "nowhere"]])
 def test_compare_wants_runs(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*words) == 2

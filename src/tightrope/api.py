@@ -12,7 +12,7 @@ import torch
 from tightrope import run
 from tightrope.agent import Agent, shipped
 from tightrope.callbacks import Callbacks, Start
-from tightrope.config import learning
+from tightrope.config import learning, own_numbers
 from tightrope.device import pick_device
 from tightrope.errors import TightropeError
 from tightrope.games import EnvMaker, canonical, config_for, default_preset, refuse_unknown_module
@@ -45,7 +45,8 @@ def train(
         network: one of ours by name ("paper", "impala", "small", "mlp"), or a function (state shape, number of actions)
             -> torch.nn.Module of your own. Its input is a batch of float states (images from 0 to 1), its output one
             value for each action.
-        preset: where the numbers come from; by default the one that suits the game.
+        preset: where the numbers come from; by default the one that suits the game. Or a TOML file of your own with
+            fields, and `preset = "dqn"` for the one that they change; a run's config.toml is such a file.
         quiet: say nothing while training.
         json: say it as JSON objects on standard output, one a line.
         callbacks: who follows the run: "tensorboard", "wandb", or objects with methods of `callbacks.Callback`.
@@ -71,6 +72,9 @@ def train(
     if isinstance(network, torch.nn.Module):
         raise TightropeError("network: must be a function (state shape, number of actions) -> module, not a module")
     name = canonical(game) if game is not None else "custom"
+    if preset is not None and preset.endswith(".toml"):
+        preset, own = own_numbers(Path(preset))
+        fields = own | fields
     chosen = preset or default_preset(name)
     if isinstance(network, str):
         fields, network = fields | {"network": network}, None

@@ -34,6 +34,7 @@ class Train:
     tightrope train breakout --preset dqn --frames 2M --seed 1
     tightrope train minatar/breakout      # minutes on a CPU
     tightrope train CartPole-v1 --lam 1 --k 8    # any field of the preset
+    tightrope train pong --preset mine.toml    # or a file of them
     tightrope train maze --callbacks tensorboard,wandb
     tightrope train pong --help           # its preset's numbers
     """
@@ -42,7 +43,7 @@ class Train:
     """pong, ALE/MsPacman-v5, minatar/breakout, maze, CartPole-v1 ... (tightrope games)"""
     fields: Annotated[OmitArgPrefixes[FlagConversionOff[Fields]], tyro.conf.arg(name="")]  # type: ignore[valid-type]
     preset: Annotated[str, said("NAME", "the one that suits the game")] = ""
-    """where the numbers below come from (tightrope presets)"""
+    """where the numbers below come from (tightrope presets), or a TOML file of your own with some of them"""
     seed: Seed = 0
     """of everything that is random"""
     device: Device = "auto"
@@ -406,7 +407,7 @@ def run(words: list[str]) -> int:
     if not asked_for_help:
         rest, typed = checked(name, rest)
     if command is Train:  # tyro shows the fields in --help; those that were typed are read already
-        default = Train(game=MISSING, fields=usage.fields_of(settings.preset(preset_for_help(rest))))
+        default = Train(game=MISSING, fields=usage.fields_of(numbers_for_help(rest)))
     parsed = tyro.cli(
         command,
         args=["--help"] if asked_for_help else rest,
@@ -418,15 +419,20 @@ def run(words: list[str]) -> int:
     return handler(parsed, **typed)
 
 
-def preset_for_help(words: list[str]) -> str:
-    """Whose numbers `train --help` shows: the preset named, or the one that suits the game named, or paper."""
+def numbers_for_help(words: list[str]) -> settings.Config:
+    """What `train --help` shows: the numbers of the preset named, of the one that suits the game named, or paper's."""
+    name = ""
+    own: dict[str, Any] = {}
     if "--preset" in words[:-1]:
-        return words[words.index("--preset") + 1]
-    if {"-h", "--help"} & set(words) and not words[0].startswith("-"):
+        name = words[words.index("--preset") + 1]
+        if name.endswith(".toml"):
+            base, own = settings.own_numbers(Path(name))
+            name = base or ""
+    if not name and {"-h", "--help"} & set(words) and not words[0].startswith("-"):
         from tightrope.games import canonical, default_preset
 
-        return default_preset(canonical(words[0]))
-    return "paper"
+        name = default_preset(canonical(words[0]))
+    return settings.preset(name or "paper").replace(**own)
 
 
 def checked(command: str, words: list[str]) -> tuple[list[str], dict[str, Any]]:

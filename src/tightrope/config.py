@@ -12,9 +12,11 @@ import tomllib
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib import resources
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tightrope.errors import TightropeError, near
+from tightrope.files import parse_toml, read_text
 
 
 def setting(meaning: str, unit: str = "", low: float | None = None, high: float | None = None) -> Any:
@@ -441,3 +443,25 @@ def about(name: str) -> str:
     """What a preset is, in a sentence."""
     text = (resources.files("tightrope") / "presets" / f"{name}.toml").read_text("utf-8")
     return str(tomllib.loads(text)["about"])
+
+
+def own_numbers(path: Path) -> tuple[str | None, dict[str, Any]]:
+    """A file of one's own: which preset it changes (`preset = "dqn"`, None where it does not say), and the fields.
+
+    A run's config.toml is such a file too.
+    """
+    try:
+        values = parse_toml(read_text(path))
+    except FileNotFoundError:
+        raise TightropeError(f"there is no file {path} to take numbers from") from None
+    except (OSError, ValueError) as problem:
+        raise TightropeError(f"{path} is no TOML file: {problem}") from None
+    base = values.pop("preset", None)
+    if base is not None and base not in preset_names():
+        raise TightropeError(f"{path}: preset = {base!r}: must be one of {', '.join(preset_names())}")
+    fields = values["config"] if isinstance(values.get("config"), dict) else values
+    for name, value in fields.items():
+        if name not in field_names():
+            raise TightropeError(f"{path}: {unknown_field(name, value)}")
+        coerce(name, value)
+    return base, fields
