@@ -82,6 +82,17 @@ def test_any_flipped_bit_or_cut_is_noticed(tmp_path_factory: pytest.TempPathFact
         assert torch.equal(tensors["i"], torch.arange(7))
 
 
+def test_an_agent_with_a_damaged_start_is_called_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    checkpoint.write(path, {"w": torch.ones(3)}, {"game": "maze"})
+    whole = path.read_bytes()
+    starts = [whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :] for at in range(9)]
+    for data in (*starts, *(whole[:length] for length in (0, 5, 9, 100)), bytes(len(whole))):
+        path.write_bytes(data)
+        with pytest.raises(TightropeError, match="is damaged"):
+            checkpoint.read(path)
+
+
 def test_foreign_files_are_refused_and_execute_nothing(tmp_path: Path) -> None:
     class Bomb:
         def __reduce__(self) -> tuple[object, tuple[str]]:
@@ -89,10 +100,13 @@ def test_foreign_files_are_refused_and_execute_nothing(tmp_path: Path) -> None:
 
     path = tmp_path / "x.safetensors"
     path.write_bytes(pickle.dumps(Bomb()))
-    with pytest.raises(TightropeError, match="damaged"):
+    with pytest.raises(TightropeError, match="no agent or checkpoint"):
         checkpoint.read(path)
     torch.save({"w": torch.ones(3)}, path)
-    with pytest.raises(TightropeError, match="damaged"):
+    with pytest.raises(TightropeError, match="no agent or checkpoint"):
+        checkpoint.read(path)
+    path.write_text("# A text of some length")
+    with pytest.raises(TightropeError, match="no agent or checkpoint"):
         checkpoint.read(path)
     path.write_bytes(safetensors.torch.save({"w": torch.ones(3)}))
     with pytest.raises(TightropeError, match="not written by tightrope"):

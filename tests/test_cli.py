@@ -71,6 +71,8 @@ def test_evaluate(maze: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert told["normalised_pct"] is None
     assert run("evaluate", maze, "--episodes", "3", "--device", "cpu") == 0
     assert "human-normalised: n/a" in capsys.readouterr().out
+    assert run("evaluate", maze, "--episodes", "1", "--device", "cpu") == 0
+    assert "deviation of 1 game\n" in capsys.readouterr().out
 
 
 def test_an_atari_run_is_evaluated_and_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,6 +137,11 @@ def test_presets_and_games(capsys: pytest.CaptureFixture[str]) -> None:
         assert all(field in told for field in settings.field_names())
     assert run("games") == 0
     assert "ms_pacman*" in capsys.readouterr().out
+    assert run("presets", "paper") == 0
+    told = capsys.readouterr().out.splitlines()
+    at = next(i for i, line in enumerate(told) if line.startswith("  frames "))
+    assert told[at].split(maxsplit=1)[1] == "10M frames · training budget"
+    assert told[at + 1].strip() == f"[{settings.origins('paper')['frames']}]"
     assert run() == run("--help") == run("--version") == run("train", "--help") == 0
 
 
@@ -191,7 +198,7 @@ BAD = [
     (["watch", "pong", "--which", "worst"], "which = 'worst': must be best or last"),
     (["evaluate", "x", "--json=perhaps"], "json = 'perhaps'"),
     (["train", "pong", "--replay_rows", "1000M", "--device", "cpu"], "replay needs 7102"),
-    (["resume", "/nowhere"], "is not a run"),
+    (["resume", "/nowhere"], "/nowhere does not exist"),
     (["evaluate", "/nowhere"], "does not exist"),
     (["watch", "/nowhere"], "does not exist"),
     (["presets", "nope"], "unknown preset"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -19,7 +20,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 
 import tightrope
-from tightrope import api, checkpoint, device, guard
+from tightrope import api, checkpoint, device, guard, progress
 from tightrope.cli import main
 from tightrope.config import preset
 from tightrope.errors import TightropeError
@@ -483,7 +484,7 @@ def test_progress_in_a_log_as_json_and_in_silence(tmp_path: Path, capsys: pytest
     for line in lines:
         time.strptime(line[:20], "%Y-%m-%d %H:%M:%S ")
     assert any("100% 300 frames" in line for line in lines)
-    assert lines[-1][20:].startswith("done: best evaluation")
+    assert re.fullmatch(r"done: 1 evaluation, best (\S+), last \1", lines[-1][20:])
 
     assert cli("train", "maze", *SHORT, "--out", tmp_path / "json", "--json") == 0
     told = capsys.readouterr()
@@ -493,11 +494,64 @@ def test_progress_in_a_log_as_json_and_in_silence(tmp_path: Path, capsys: pytest
     kept = RunFolder(tmp_path / "json").metrics()
     assert next({k: e[k] for k in kept[0]} for e in events if e["event"] == "metrics") == kept[0]
     assert events[0]["event"] in ("said", "run")
-    assert events[-1]["text"].startswith("done: best evaluation")
+    assert events[-1]["text"].startswith("done: 1 evaluation, best ")
 
     for words in (["--quiet"], ["--quiet", "--json"]):
         assert cli("train", "maze", *SHORT, "--out", tmp_path / "-".join(words), *words) == 0
         assert capsys.readouterr() == ("", "")
+
+
+def told_of(frames: int = 5_000, **changes: Any) -> list[str]:
+    """The parts of a line of metrics, of a run of 6,000 frames."""
+    values = {
+        "frames": frames, "frames_per_second": 100.0, "score": 2.0, "normalised_pct": None, "epsilon": 0.5,
+        "loss": 0.1, "q": 1.0, "lower_violated": 0.25, "lower_gap": 0.5, "upper_violated": 0.125, "upper_gap": 0.0625,
+        "return_tightest": 0.75,
+    }  # fmt: skip
+    return progress.line(values, preset("paper").replace(frames=6_000, **changes), None).split(" · ")
+
+
+def test_a_line_tells_of_what_the_run_has() -> None:
+    always = [" 83% 5,000 frames", "100/s", "10 s left", "score 2", "ε 0.500", "loss 0.1", "Q 1"]
+    lower, upper, returns = "L violated 25% by 0.5", "U violated 12% by 0.062", "R tightest 75%"
+    assert told_of() == [*always, lower, upper, returns]
+    assert told_of(bounds=False) == always
+    assert told_of(use_upper=False) == [*always, lower, returns]
+    assert told_of(use_return=False) == [*always, lower, upper]
+    # Horizons of the upper bounds go from 1 to K = 0: there are none.
+    assert told_of(k=0) == [*always, lower, returns]
+
+
+def test_a_line_beyond_the_budget_is_at_its_end() -> None:
+    assert told_of(frames=6_144)[:3] == ["100% 6,144 frames", "100/s", "0 s left"]
+
+
+def test_a_run_too_short_to_learn_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the maze a step is a frame: at 300 steps the run of 300 frames is over."""
+    said = "learning would start at 300 frames and this run ends at 300: nothing will be learned"
+    for start, unfinished, told in ((300, True, True), (299, True, False), (300, False, False)):
+        fields = {"learn_start_steps": start, "sample_unfinished": unfinished, "frames": 300, "eval_every_epochs": 0}
+        tightrope.train("maze", out=tmp_path / f"{start}-{unfinished}", device="cpu", **fields)
+        assert (said in capsys.readouterr().err) == told
+
+
+def test_a_run_that_was_done_already_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli("train", "maze", *SHORT, "--out", tmp_path / "run", "--quiet") == 0
+    assert cli("resume", tmp_path / "run") == 0
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert re.fullmatch(r"was done already: 1 evaluation, best (\S+), last \1", last[20:])
+
+
+def test_the_closing_line_counts_evaluations(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.clear_records()
+    assert api.closing_line(folder) == "no evaluation was due"
+    for score, said in (
+        (3, "1 evaluation, best 3, last 3"),
+        (1, "2 evaluations, best 3, last 1 (mean of the last 2: 2)"),
+    ):
+        folder.log_evaluation({"frames": 1, "score": score})
+        assert api.closing_line(folder) == said
 
 
 def test_a_run_goes_on_though_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

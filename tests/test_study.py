@@ -159,7 +159,8 @@ BAD = [
     ("lamb = 4\n" + GOOD, "unknown field lamb; did you mean lam"),
     ("frames = 0\n" + GOOD, "frames = 0: must be a whole number of at least 1"),
     ('device = "tpu"\n' + GOOD, "device = 'tpu': must be auto, cpu or cuda"),
-    (GOOD + "arms.dqm = {}", "arm dqm names no preset, and none is called dqm; did you mean dqn"),
+    (GOOD + "arms.dqm = {}", "arm dqm names no preset, and none is called dqm; did you mean dqn? Write dqm ="),
+    (GOOD + "arms.zzz = {}", "arm zzz names no preset, and none is called zzz; write zzz ="),
     (GOOD + 'arms.x = { preset = "papper" }', "arm x: unknown preset 'papper'; did you mean paper"),
     (GOOD + 'arms.x = { preset = "maze", lamb = 4 }', "arm x: unknown field lamb; did you mean lam"),
     (GOOD + 'arms.x = { preset = "maze", gamma = 2 }', "arm x: gamma = 2: must be a number from 0.001 to 1"),
@@ -258,8 +259,9 @@ def test_a_study_is_run_grows_and_is_told(tmp_path: Path, capsys: pytest.Capture
 
     # One row for each run and evaluation, each once, however often they are asked for.
     assert cli("study", "rows", out / "cells" / "maze-6" / "dqn" / "seed-1", "--out", table) == 0
+    assert capsys.readouterr().out == f"2 rows of 1 run added to {table}\n"
     assert cli("study", "rows", out, "--out", table, "--device", "cpu") == 0
-    assert add_rows(out, table) == f"0 rows of 4 runs added to {table}, 8 were there already"
+    assert add_rows(out, table) == f"0 rows of 4 runs added to {table}, 8 there already"
     with open(table, newline="") as lines:
         rows = list(csv.DictReader(lines))
     assert tuple(rows[0]) == COLUMNS

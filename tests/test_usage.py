@@ -85,6 +85,34 @@ def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str], mo
         assert {name for name in COMMANDS if any(line.startswith(f"  {name} ") for line in lines)} == set(COMMANDS)
 
 
+LISTINGS = [["games"], ["presets"], *(["presets", name] for name in settings.preset_names()), ["study", "run"]]
+
+
+@pytest.mark.parametrize("words", LISTINGS, ids=" ".join)
+def test_lists_fit_the_terminal_and_break_no_name(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same words in a narrow and in a wide terminal, none of them cut; a path may be longer than a line."""
+    narrow, wide = (shown(capsys, monkeypatch, columns, *words) for columns in (80, 120))
+    assert sorted(narrow.split()) == sorted(wide.split())
+    for columns, text in ((80, narrow), (100, wide)):
+        assert all(len(line) <= columns for line in text.splitlines() if " " in line.strip())
+
+
+def test_a_list_in_a_pipe_is_80_columns_wide() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    run = [sys.executable, "-m", "tightrope", "presets", "paper"]
+    told = subprocess.run(run, capture_output=True, text=True, check=True, timeout=60, env=environment).stdout
+    assert 70 < max(map(len, told.splitlines())) <= 80
+
+
+def test_help_is_a_word_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    overview = shown(capsys, monkeypatch, 80, "help")
+    assert overview == shown(capsys, monkeypatch, 80, "--help")
+    assert "--version" in overview
+    assert shown(capsys, monkeypatch, 80, "help", "watch") == shown(capsys, monkeypatch, 80, "watch", "--help")
+
+
 def test_fields_come_in_groups_with_defaults_and_units(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from tightrope.agent import Agent, shipped
 from tightrope.callbacks import Callbacks, Start
 from tightrope.config import learning, own_numbers
 from tightrope.device import pick_device
-from tightrope.errors import TightropeError
+from tightrope.errors import TightropeError, counted
 from tightrope.games import EnvMaker, canonical, config_for, default_preset, refuse_unknown_module
 from tightrope.lock import held
 from tightrope.network import NetworkMaker
@@ -162,9 +162,10 @@ def _finish(trainer: Trainer, path: Path, progress: Progress) -> Agent:
     said, callbacks = trainer.description, trainer.folder.callbacks
     start = Start(path, said.game, said.preset, said.seed, said.device, said.config.to_dict(), trainer.frames)
     ended: Agent | None = None
+    over = trainer.over
     try:
         callbacks.tell("start", start)
-        with progress, trainer.stopping_on_signals():
+        with progress.follow(said.config, over), trainer.stopping_on_signals():
             for values in trainer.train():
                 progress.show(values, trainer.last_score)
         ended = trainer.agent()
@@ -176,7 +177,7 @@ def _finish(trainer: Trainer, path: Path, progress: Progress) -> Agent:
     if trainer.stopped_early:
         progress.say(f"stopped at {trainer.frames:,} frames; everything is saved: tightrope resume {path}")
     else:
-        progress.say(closing_line(RunFolder(path)))
+        progress.say(("was done already: " if over else "done: ") + closing_line(RunFolder(path)))
     ended.run, ended.stopped = path, trainer.stopped_early
     return ended
 
@@ -185,13 +186,10 @@ def closing_line(folder: RunFolder) -> str:
     """What a run reached. The best of all evaluations flatters: the last and the mean of the last five stand beside."""
     scores = [float(row["score"]) for row in folder.evaluations()]
     if not scores:
-        return "done; no evaluation was due"
+        return "no evaluation was due"
+    said = f"{counted(len(scores), 'evaluation')}, best {max(scores):.4g}, last {scores[-1]:.4g}"
     last = scores[-5:]
-    mean = sum(last) / len(last)
-    return (
-        f"done: best evaluation {max(scores):.4g} of {len(scores)}, last {scores[-1]:.4g}, "
-        f"mean of the last {len(last)} {mean:.4g}"
-    )
+    return said + (f" (mean of the last {len(last)}: {sum(last) / len(last):.4g})" if len(last) > 1 else "")
 
 
 def _shipped(name: str) -> Path:

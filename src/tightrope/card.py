@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tightrope import __version__
 from tightrope.config import Config, preset, preset_names
-from tightrope.errors import TightropeError
+from tightrope.errors import TightropeError, counted
 from tightrope.evaluation import Protocol, protocol, training_protocol
 from tightrope.usage import amount
 
@@ -50,9 +50,10 @@ def _score(facts: AgentFacts) -> list[tuple[str, str]]:
     config = Config.stored(facts.config)
     name = found["protocol"]
     played = training_protocol(config, facts.game) if name == "run" else protocol(name, config, facts.game)
+    games = counted(found["games"], "game")
     told = [
         ("score", f"{found['mean']:.4g}, 95 % interval {found['low']:.4g} to {found['high']:.4g}"),
-        ("protocol", f"{name}: {found['games']} games, {how(played)}; after {found['frames']:,} frames of training"),
+        ("protocol", f"{name}: {games}, {how(played)}; after {found['frames']:,} frames of training"),
     ]
     if found["normalised_pct"] is not None:
         told.append(("human-normalised score", f"{found['normalised_pct']:.1f} %"))

@@ -134,10 +134,20 @@ def disk_error(path: Path, problem: OSError, size: int = 0) -> TightropeError:
     return TightropeError(f"cannot write {path}: {problem.strerror or problem}")
 
 
+def _foreign(path: Path) -> bool:
+    """Whether a file never was safetensors: those begin with the length of their header and its brace. Where only one
+    of the two is wrong, it may be a damaged one."""
+    with open(path, "rb") as file:
+        start = file.read(9)
+    return len(start) == 9 and start[8:] != b"{" and int.from_bytes(start[:8], "little") > path.stat().st_size
+
+
 def read(path: Path, digest: str | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and facts of a file that `write` made (with that checksum); anything else is refused in a sentence."""
     try:
         check_readable(path, free_memory())
+        if _foreign(path):
+            raise TightropeError(f"{path} is no agent or checkpoint of tightrope: it is not a safetensors file")
         with safetensors.safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             if "facts" not in header or "sha256" not in header:

@@ -22,7 +22,7 @@ from tyro.conf import FlagConversionOff, FlagCreatePairsOff, OmitArgPrefixes, Po
 
 from tightrope import config as settings
 from tightrope import usage
-from tightrope.errors import TightropeError, near
+from tightrope.errors import TightropeError, counted, near
 from tightrope.usage import Device, Fields, Flag, Run, Seed, Which, said
 
 
@@ -366,9 +366,26 @@ def overview(families: Iterable[str] = FAMILIES) -> str:
     return "\n".join(lines)
 
 
-def entry(name: str, text: str) -> str:
-    width = min(100, shutil.get_terminal_size().columns)
-    return textwrap.fill(text, width, initial_indent=f"  {name:<14}", subsequent_indent=" " * 16)
+def columns() -> int:
+    """Of the terminal, or as COLUMNS says; 80 in a pipe. Lines of more than 100 are hard to read."""
+    return min(100, shutil.get_terminal_size().columns)
+
+
+def filled(text: str, first: str = "", then: str = "") -> str:
+    """As wide as the terminal; no word is broken, for it may be a name."""
+    return textwrap.fill(
+        text,
+        columns(),
+        initial_indent=first,
+        subsequent_indent=then,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def entry(name: str, text: str, wide: int = 14) -> str:
+    """A name, and beside it what is said of it."""
+    return filled(text, f"  {name:<{wide}}", " " * (wide + 2))
 
 
 EXAMPLES = """
@@ -380,7 +397,8 @@ examples
   tightrope watch pong                # a trained agent comes with it
   tightrope study run laptop          # many runs, then one web page
 
-Every command has --help with examples of its own."""
+Every command has --help with examples of its own; tightrope --version says
+which one this is."""
 
 
 def run(words: list[str]) -> int:
@@ -389,6 +407,8 @@ def run(words: list[str]) -> int:
 
         print(__version__)
         return 0
+    if words and words[0] == "help":
+        words = [*words[1:], "--help"]
     if not words or words[0] in ("-h", "--help"):
         print("tightrope: deep Q-learning by optimality tightening\n" + overview() + "\n" + EXAMPLES)
         return 0
@@ -575,7 +595,8 @@ def evaluate(args: Evaluate) -> int:
         print(json.dumps(facts))
         return 0
     human = "n/a" if result.normalised_pct is None else f"{result.normalised_pct:.1f} %"
-    print(f"{facts['game']}: {result.mean:.2f} ± {result.std:.2f}, mean and deviation of {len(result.scores)} games")
+    played = counted(len(result.scores), "game")
+    print(f"{facts['game']}: {result.mean:.2f} ± {result.std:.2f}, mean and deviation of {played}")
     trained = f"{agent.which or 'an'} agent, trained for {agent.facts.frames:,} frames"
     print(f"human-normalised: {human}; protocol {result.protocol}; {trained}")
     return 0
@@ -626,26 +647,21 @@ def export(args: Export) -> int:
 
 
 def presets(args: Presets) -> int:
-    from rich.console import Console
-    from rich.table import Table
-
-    if args.name:
-        values = settings.preset(args.name).to_dict()
-        origins = settings.origins(args.name)
-        table = Table("field", "value", "unit", "meaning", "origin", title=f"{args.name}: {settings.about(args.name)}")
-        for name, value in values.items():
+    names = settings.preset_names()
+    if not args.name:
+        for name in names:
+            print(entry(name, settings.about(name), max(map(len, names)) + 2))
+        return 0
+    values = settings.preset(args.name).to_dict()
+    origins = settings.origins(args.name)
+    wide = max(map(len, values)) + 2
+    print(filled(f"{args.name}: {settings.about(args.name)}. Behind each number its meaning, and where it is from."))
+    for group, fields in settings.groups().items():
+        print(f"\n{group}")
+        for name in fields:
             facts = settings.describe(name)
-            table.add_row(
-                name, f"{value:,}" if type(value) is int else str(value), facts["unit"], facts["meaning"], origins[name]
-            )
-    else:
-        table = Table("preset", "what it is")
-        for name in settings.preset_names():
-            table.add_row(name, settings.about(name))
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=220)
-    console.print(table)
+            print(entry(name, f"{usage.value_of(name, values[name])} · {facts['meaning']}", wide))
+            print(entry("", f"[{origins[name]}]", wide))
     return 0
 
 
@@ -654,13 +670,20 @@ def games(args: Games) -> int:
     from tightrope.games.minatar import GAMES
     from tightrope.scores import references
 
-    print("Atari (any usual spelling: pong, MsPacman, ALE/MsPacman-v5); * has a human reference in the paper:")
-    names = [name + ("*" if name in references() else "") for name in rom_names()]
-    for start in range(0, len(names), 5):
-        print("  " + "".join(f"{name:<21}" for name in names[start : start + 5]).rstrip())
-    print("MinAtar:\n  " + "  ".join(f"minatar/{game}" for game in GAMES))
-    print("The paper's maze, the number being its shortest path:\n  maze  maze-40")
-    print("Any Gymnasium environment with discrete actions:\n  CartPole-v1  FrozenLake-v1  my_module:MyEnv-v0 ...")
+    def listed(text: str, names: list[str]) -> None:
+        wide = max(map(len, names)) + 2
+        across = max(1, columns() // wide)  # two spaces before each
+        print(filled(text))
+        for start in range(0, len(names), across):
+            print("".join(f"  {name:<{wide - 2}}" for name in names[start : start + across]).rstrip())
+
+    listed(
+        "Atari (any usual spelling: pong, MsPacman, ALE/MsPacman-v5); * has a human reference in the paper:",
+        [name + ("*" if name in references() else "") for name in rom_names()],
+    )
+    listed("MinAtar:", [f"minatar/{game}" for game in GAMES])
+    listed("The paper's maze, the number being its shortest path:", ["maze", "maze-40"])
+    listed("Any Gymnasium environment with discrete actions:", ["CartPole-v1", "FrozenLake-v1", "my_module:MyEnv-v0"])
     return 0
 
 
@@ -696,17 +719,16 @@ def study_run(args: StudyRun) -> int:
     from tightrope.study.run import run_study
 
     if not args.study:
-        width = max(map(len, shipped()))
         for name in shipped():
             study = read(name)
-            print(f"{name:<{width}} {len(study.cells):>4} cells  {study.about}")
-        print(f"tightrope study run NAME runs one; the files, with how long each takes: {folder()}")
+            print(entry(name, f"{study.about} ({counted(len(study.cells), 'cell')})", max(map(len, shipped())) + 2))
+        print(filled(f"tightrope study run NAME runs one; the files, with how long each takes: {folder()}"))
         return 0
     survey = run_study(args.study, args.out, args.workers, args.ray)
     left = [seen for seen in survey.cells if seen.state != "done"]
     if left:
-        told = f"{len(left)} of {len(survey.cells)} cells failed or were stopped (the first one's log: {left[0].log})"
-        print(f"tightrope: {told}; the same command tries them again", file=sys.stderr)
+        told = f"failed or were stopped (the first one's log: {left[0].log}); the same command tries them again"
+        print(f"tightrope: {len(left)} of {counted(len(survey.cells), 'cell')} {told}", file=sys.stderr)
     return 1 if left else 0
 
 

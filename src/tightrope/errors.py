@@ -23,6 +23,14 @@ def sized(count: float) -> str:
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
+def counted(count: int, noun: str) -> str:
+    """
+    >>> counted(1, "run"), counted(3, "run")
+    ('1 run', '3 runs')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 def near(word: str, known: Iterable[str]) -> str:
     """', did you mean a, b?' for the names nearest to `word`, or '' where nothing is near.
 

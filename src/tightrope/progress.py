@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from tightrope.config import Config
+
 
 def time_left(seconds: float) -> str:
     """
@@ -29,29 +31,33 @@ def time_left(seconds: float) -> str:
     return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
 
 
-def line(values: dict[str, Any], total_frames: int, evaluated: float | None) -> str:
-    """One line of metrics as a person reads it; what is not known yet is left out."""
+def line(values: dict[str, Any], config: Config, evaluated: float | None) -> str:
+    """One line of metrics as a person reads it; what is not known yet, or what the run does not have, is left out."""
     frames, rate = values["frames"], values["frames_per_second"]
+    left = max(0, config.frames - frames)  # the last step of many environments goes beyond the budget
     parts = [
-        f"{frames / total_frames:4.0%} {frames:,} frames",
+        f"{min(1, frames / config.frames):4.0%} {frames:,} frames",
         f"{rate:,.0f}/s",
-        f"{time_left((total_frames - frames) / max(rate, 1e-9))} left",
+        f"{time_left(left / max(rate, 1e-9))} left",
     ]
     if "evaluating" in values:
         parts[1:] = [f"evaluating: {values['evaluating']:,} games ended"]
     if values["score"] is not None:
         parts.append(f"score {values['score']:.4g}")
-        pct = values["normalised_pct"]
-        parts.append(f"human {'n/a' if pct is None else f'{pct:.1f}%'}")
+        if values["normalised_pct"] is not None:
+            parts.append(f"human {values['normalised_pct']:.1f}%")
     if evaluated is not None:
         parts.append(f"evaluated {evaluated:.4g}")
     parts.append(f"ε {values['epsilon']:.3f}")
     if "loss" in values:
         parts.append(f"loss {values['loss']:.3g}")
         parts.append(f"Q {values['q']:.3g}")
-        parts.append(f"L violated {values['lower_violated']:.0%} by {values['lower_gap']:.2g}")
-        parts.append(f"U violated {values['upper_violated']:.0%} by {values['upper_gap']:.2g}")
-        parts.append(f"R tightest {values['return_tightest']:.0%}")
+        if config.bounds and (config.k or config.use_return):
+            parts.append(f"L violated {values['lower_violated']:.0%} by {values['lower_gap']:.2g}")
+        if config.bounds and config.use_upper and config.k >= config.upper_from:
+            parts.append(f"U violated {values['upper_violated']:.0%} by {values['upper_gap']:.2g}")
+        if config.bounds and config.use_return:
+            parts.append(f"R tightest {values['return_tightest']:.0%}")
     return " · ".join(parts)
 
 
@@ -73,9 +79,16 @@ class Progress:
         self.path, self.total_frames, self.quiet, self.json = path, total_frames, quiet, json
         self._console = Lines(file=sys.stderr, highlight=False)
         self._live: Live | None = None
+        self._config: Config | None = None
+        self._over = False  # before it began
         self._known: dict[str, Any] = {}  # the last full line of metrics
         self._evaluated: float | None = None
         self._printed = time.monotonic()
+
+    def follow(self, config: Config, over: bool) -> Progress:
+        """Whose lines come: of a run with these numbers, which may have been over already."""
+        self._config, self._over = config, over
+        return self
 
     def say(self, text: str) -> None:
         """A sentence."""
@@ -108,7 +121,7 @@ class Progress:
             self._object("run", path=str(self.path), total_frames=self.total_frames)
             return self
         self.say(f"run {self.path}")
-        if not self.quiet and self._console.is_terminal:
+        if not self.quiet and not self._over and self._console.is_terminal:
             self._live = Live(Text("playing ..."), console=self._console, refresh_per_second=4, transient=False)
             self._live.__enter__()
         return self
@@ -127,9 +140,9 @@ class Progress:
             self._put(self._known | values, every=60)
 
     def _put(self, values: dict[str, Any], every: float) -> None:
-        if self.quiet:
+        if self.quiet or self._config is None:
             return
-        text = line(values, self.total_frames, self._evaluated)
+        text = line(values, self._config, self._evaluated)
         if self._live is not None:
             self._live.update(Text(text))
         elif time.monotonic() >= self._printed + every:

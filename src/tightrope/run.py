@@ -129,6 +129,8 @@ class Description:
                 config=Config.stored(values["config"]),
             )
         except FileNotFoundError:
+            if not path.parent.exists():
+                raise TightropeError(f"{path.parent} does not exist") from None
             raise TightropeError(f"{path.parent} is not a run: it has no config.toml") from None
         except OSError as problem:
             raise TightropeError(f"cannot read {path}: {problem.strerror}") from None

@@ -108,6 +108,13 @@ class Trainer:
         if self.device.type == "cpu":
             needed += Memory.needed_bytes(config.replay_rows, *outputs)
         self.report(check_memory(needed, self.device))
+        # Where only finished episodes count, nobody knows yet when there will be enough of them.
+        first = config.learn_start_steps * info.frames_per_step
+        if config.sample_unfinished and first >= config.frames:
+            self.report(
+                f"learning would start at {first:,} frames and this run ends at {config.frames:,}: nothing will be "
+                "learned (lower learn_start_steps or raise frames)"
+            )
         if info.rom is not None and config.num_envs > 16:
             self.report(f"starting {config.num_envs} emulators, which takes a while")
         if config.save_replay:
@@ -566,6 +573,12 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to play or to evaluate."""
+        evaluated = not self.config.eval_every_epochs or self.evaluated_at == self.steps
+        return self.frames >= self.config.frames and evaluated
 
     @property
     def stopped_early(self) -> bool:

@@ -23,14 +23,29 @@ def amount(value: Any) -> str:
 
     >>> amount(10_000_000), amount(250_000), amount(18_000), amount(1234), amount(0.00025), amount(True)
     ('10M', '250k', '18k', '1234', '0.00025', 'true')
+    >>> amount(2_500_000), amount(1_050_000), amount(1_234_000)
+    ('2.5M', '1.05M', '1234k')
     """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
-        for size, letter in ((1_000_000, "M"), (1_000, "k")):
-            if value and value % size == 0:
-                return f"{value // size}{letter}"
+        if value >= 1_000_000 and value % 10_000 == 0:
+            return f"{value / 1_000_000:.2f}".rstrip("0").rstrip(".") + "M"
+        if value and value % 1_000 == 0:
+            return f"{value // 1_000}k"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def value_of(name: str, value: Any) -> str:
+    """A field's value with its unit.
+
+    >>> value_of("frames", 10_000_000), value_of("eval_every_epochs", 1), value_of("gamma", 0.99)
+    ('10M frames', '1 epoch', '0.99')
+    """
+    unit = settings.describe(name)["unit"]
+    if not unit or unit == "value":
+        return amount(value)
+    return f"{amount(value)} {unit.removesuffix('s') if value == 1 else unit}"
 
 
 def first_line(command: Any) -> str:
@@ -68,9 +83,7 @@ def _option(name: str) -> tuple[str, Any, Any]:
     about = settings.describe(name)
 
     def hint(text: str) -> str:
-        value = amount(settings.coerce(name, text))
-        unit = about["unit"].removesuffix("s") if value == "1" else about["unit"]
-        return f"(default: {value} {unit})" if unit and unit != "value" else f"(default: {value})"
+        return f"(default: {value_of(name, settings.coerce(name, text))})"
 
     shown = tyro.conf.arg(help=about["meaning"], metavar=_stands_for(settings.TYPES[name]), help_behavior_hint=hint)
     return name, Annotated[settings.TYPES[name], shown], dataclasses.field(default=MISSING)

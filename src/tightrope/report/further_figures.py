@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tightrope.errors import counted
 from tightrope.report import statistics
 from tightrope.report.data import KINDS, Collection, frames_in_words, title_of
 from tightrope.report.figure import Figure, Panel, basis, both_widths, seeds_of, styles, to_csv, with_interval
 from tightrope.report.statistics import Comparison, Estimate, Scale, arm_scores
 from tightrope.report.svg import Line, Row, interval_chart, line_chart
-from tightrope.report.words import clipped, counted, fixed, spread
+from tightrope.report.words import clipped, fixed, spread
 
 
 def aggregates(collection: Collection, blocks: Sequence[Comparison]) -> Figure | None:

@@ -9,14 +9,14 @@ from pathlib import Path
 from string import ascii_lowercase
 
 from tightrope.checkpoint import write_bytes
-from tightrope.errors import TightropeError
+from tightrope.errors import TightropeError, counted
 from tightrope.report import further_figures, paper_figures, statistics, tables
 from tightrope.report.data import Arm, Collection, frames_in_words
 from tightrope.report.figure import Figure
 from tightrope.report.paper_figures import Gain
 from tightrope.report.statistics import Comparison, Scale
 from tightrope.report.tables import Table
-from tightrope.report.words import counted, spread
+from tightrope.report.words import spread
 
 
 @dataclass

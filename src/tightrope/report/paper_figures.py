@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tightrope.errors import counted
 from tightrope.report import statistics
 from tightrope.report.data import KINDS, Arm, Collection, frames_in_words, rom_of, title_of
 from tightrope.report.figure import SHAPES, Figure, Panel, basis, both_widths, few, roms, seeds_of, styles, to_csv
 from tightrope.report.landmarks import landmarks, summaries
 from tightrope.report.statistics import Comparison, Scale, mean_score
 from tightrope.report.svg import Level, Line, Mark, Row, bar_chart, line_chart, padded
-from tightrope.report.words import counted, fixed, number, spread
+from tightrope.report.words import fixed, number, spread
 from tightrope.scores import references
 
 # --------------------------------------------------------------------------------------------------- figures 1 and 2

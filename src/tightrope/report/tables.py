@@ -7,12 +7,13 @@ import statistics as plain_statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tightrope.errors import counted
 from tightrope.report import statistics
 from tightrope.report.data import KINDS, Arm, Collection, frames_in_words, rom_of, title_of
 from tightrope.report.figure import basis, roms, to_csv, with_interval
 from tightrope.report.landmarks import summaries
 from tightrope.report.statistics import Comparison, Scale, arm_scores, mean_score
-from tightrope.report.words import counted, fixed, hours, score_text, spread
+from tightrope.report.words import fixed, hours, score_text, spread
 from tightrope.scores import references, summary
 
 

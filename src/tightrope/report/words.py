@@ -64,11 +64,3 @@ def spread(counts: Iterable[int], noun: str = "") -> str:
     low, high = min(counts := list(counts)), max(counts)
     text = str(low) if low == high else f"{low}–{high}"
     return text + (f" {noun}" + ("" if high == 1 else "s") if noun else "")
-
-
-def counted(count: int, noun: str) -> str:
-    """
-    >>> counted(1, "run"), counted(3, "run")
-    ('1 run', '3 runs')
-    """
-    return f"{count} {noun}" + ("" if count == 1 else "s")

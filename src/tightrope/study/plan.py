@@ -222,9 +222,10 @@ def _arm(name: str, fields: Any, common: dict[str, Any]) -> Arm:
     preset = own.pop("preset", name)
     if preset not in settings.preset_names():
         if "preset" not in fields:
+            hint = near(name, settings.preset_names())
             raise TightropeError(
-                f"arm {name} names no preset, and none is called {name}{near(name, settings.preset_names())}; "
-                f'write {name} = {{ preset = "..." }} (tightrope presets lists them)'
+                f"arm {name} names no preset, and none is called {name}{hint + ' Write' if hint else '; write'} "
+                f'{name} = {{ preset = "..." }} (tightrope presets lists them)'
             )
         raise TightropeError(
             f"arm {name}: unknown preset {preset!r}"

@@ -10,7 +10,7 @@ import io
 from pathlib import Path
 
 from tightrope.checkpoint import write_bytes
-from tightrope.errors import TightropeError
+from tightrope.errors import TightropeError, counted
 from tightrope.run import Description, RunFolder
 from tightrope.study.folder import last_line, survey
 from tightrope.study.plan import is_study
@@ -42,7 +42,7 @@ def add_rows(path: Path, out: Path, commit: str = "", device: str = "") -> str:
         # The rows of a run that goes on would have to be changed later.
         over = [seen for seen in cells if seen.state in ("done", "failed")]
         if len(over) < len(cells):
-            left_out = f"; {len(cells) - len(over)} cells have not come to their end and wait for another time"
+            left_out = f"; {counted(len(cells) - len(over), 'cell')} not at the end yet: left for another time"
         runs = [seen.folder for seen in over if (seen.folder / "config.toml").exists()]
     elif (path / "config.toml").exists():
         runs = [path]
@@ -63,8 +63,8 @@ def add_rows(path: Path, out: Path, commit: str = "", device: str = "") -> str:
     writer.writeheader()
     writer.writerows(old + new)
     write_bytes(out, text.getvalue().encode())  # whole or not at all
-    there = f", {len(found) - len(new)} were there already" if len(found) > len(new) else ""
-    return f"{len(new)} rows of {len(runs)} runs added to {out}{there}{left_out}"
+    there = f", {len(found) - len(new)} there already" if len(found) > len(new) else ""
+    return f"{counted(len(new), 'row')} of {counted(len(runs), 'run')} added to {out}{there}{left_out}"
 
 
 def _identity(row: dict[str, str]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
+from tightrope.errors import counted
 from tightrope.progress import time_left
 from tightrope.study.folder import Seen, Survey
 from tightrope.study.plan import Study
@@ -23,7 +24,8 @@ MOST_LINES = 12  # of running cells that are listed one by one
 def headline(survey: Survey) -> str:
     """All of it in one line."""
     counts = ", ".join(f"{len(survey.of(s))} {s}" for s in STATES[1:] if survey.of(s))
-    parts = [f"{len(survey.of('done'))} of {len(survey.cells)} cells done" + (f", {counts}" if counts else "")]
+    done = f"{len(survey.of('done'))} of {counted(len(survey.cells), 'cell')} done"
+    parts = [done + (f", {counts}" if counts else "")]
     if survey.rate:
         parts.append(f"{survey.rate:,.0f} frames/s")
     if survey.seconds_left is not None:

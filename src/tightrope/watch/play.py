@@ -17,7 +17,7 @@ from tightrope.actor import Actor
 from tightrope.agent import Agent
 from tightrope.config import Config
 from tightrope.device import threads
-from tightrope.errors import TightropeError
+from tightrope.errors import TightropeError, counted
 from tightrope.evaluation import protocol
 from tightrope.games import make_game
 from tightrope.watch import screens
@@ -134,7 +134,7 @@ def watch(
     count = min(len(played), max(1, round(seconds * STEPS_PER_SECOND))) if seconds else len(played)
     shown = screen.show(scene, range(count), STEPS_PER_SECOND * speed)
     score = played.moments[-1].score
-    return f"{shown}score {score:g} after {len(played) - 1} steps"
+    return f"{shown}score {score:g} after {counted(len(played) - 1, 'step')}"
 
 
 def pictures(agent: Agent, seed: int, count: int) -> Iterator[np.ndarray]:

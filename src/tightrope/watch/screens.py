@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tightrope.checkpoint import disk_error
-from tightrope.errors import TightropeError
+from tightrope.errors import TightropeError, counted
 from tightrope.watch.scene import Scene
 
 
@@ -61,7 +61,7 @@ class Video:
         every = math.ceil(rate / self.MOST[self.path.suffix])
         chosen = times[::every]
         write_video(self.path, (scene.draw(moment) for moment in chosen), rate / every)
-        return f"{self.path}: {len(chosen)} pictures, "
+        return f"{self.path}: {counted(len(chosen), 'picture')}, "
 
 
 def write_video(path: Path, frames: Iterator[np.ndarray], rate: float) -> None:
