@@ -20,7 +20,7 @@ from tightrope.errors import TightropeError
 from tightrope.watch import screens, watch
 from tightrope.watch.play import Played, moments
 from tightrope.watch.rope import Rope, rope
-from tightrope.watch.scene import HEIGHT, PANEL, Scene
+from tightrope.watch.scene import BAND, CROSSED, HEIGHT, PANEL, Scene
 
 
 @st.composite
@@ -186,6 +186,47 @@ def test_red_is_outside() -> None:
     lower, upper = np.array([0.5, 1.11, -np.inf, 1.09]), np.array([2.0, np.inf, 0.89, 0.91])
     scene.rope = Rope(np.ones(4), lower, upper)
     assert [scene.violated(time) for time in range(4)] == [False, True, True, False]
+
+
+def test_the_words_agree_with_the_numbers() -> None:
+    """Of a range of 2, a twentieth is 0.1. Numbers are shown with three digits behind the point."""
+    scene = Scene.__new__(Scene)
+    scene._span = (0.0, 2.0)
+    inf = np.inf
+    cases = [
+        (1.0, 0.9, 1.1, "within its bounds"),
+        (1.0, -inf, 1.1, "within its bounds"),
+        (1.0, -inf, inf, "no bounds here"),
+        (1.0, 1.05, 1.2, "a little below its lower bound"),
+        (1.0, 1.15, 1.2, "below its lower bound"),
+        (1.0, 0.5, 0.95, "a little above its upper bound"),
+        (1.0, 0.5, 0.85, "above its upper bound"),
+        (0.698, 0.752, 0.721, "the bounds contradict by 0.031"),
+        (1.0, 1.0004, 0.9996, "within its bounds"),  # all three are shown as 1.000
+    ]
+    scene.rope = Rope(*(np.array(column) for column in list(zip(*cases, strict=True))[:3]))
+    assert [scene.told(time) for time in range(len(cases))] == [said for *_, said in cases]
+
+
+def test_a_contradiction_is_told_and_drawn(agent: Agent, scene: Scene) -> None:
+    assert scene.rope is not None
+    q = scene.rope.q
+
+    def seen(lower: np.ndarray, upper: np.ndarray) -> tuple[list[str], int, int]:
+        """The last two words of step 1, and how much of each band's colour is in its picture."""
+        other = Scene(agent, 3, scene.played, Rope(q, lower, upper))
+        picture = other.draw(1)
+        sizes = [int((picture == colour).all(-1).sum()) for colour in (BAND, CROSSED)]
+        return other.words(1, 40)[-2:], *sizes
+
+    (said, more), band, crossed = seen(q - 1, q + 1)
+    assert (said, more) == ("within its bounds", "")
+    (said, more), other_band, other_crossed = seen(q + 1, q - 1)
+    assert "the bounds contradict by 2.000" in said
+    assert "not exact" in more
+    # Each colour has its small square in the legend in any case.
+    assert band > 2 * other_band > 0
+    assert other_crossed > 2 * crossed > 0
 
 
 def film(path: Path) -> tuple[int, int]:

@@ -26,8 +26,8 @@ FINE = 2
 MARGIN = 16
 
 BACKGROUND, INK, FAINT, RULE = (24, 26, 31), (232, 232, 228), (140, 146, 156), (58, 62, 70)
-CHOSEN, OTHER, LOWER, UPPER, BAND, BAD = (
-    (240, 150, 50), (96, 108, 128), (86, 180, 233), (110, 200, 140), (42, 52, 60), (235, 80, 80),
+CHOSEN, OTHER, LOWER, UPPER, BAND, CROSSED, BAD = (
+    (240, 150, 50), (96, 108, 128), (86, 180, 233), (110, 200, 140), (56, 78, 94), (92, 52, 84), (235, 80, 80),
 )  # fmt: skip
 
 
@@ -91,6 +91,17 @@ class Scene:
         slack = SLACK * (self._span[1] - self._span[0])
         return q < lower - slack or q > upper + slack
 
+    def told(self, time: int) -> str:
+        """Where Q lies, by its three numbers as they are shown."""
+        assert self.rope is not None
+        q, lower, upper = (round(float(column[time]), 3) for column in self.rope)
+        if lower > upper:
+            return f"the bounds contradict by {lower - upper:.3f}"
+        if lower <= q <= upper:
+            return "within its bounds" if np.isfinite([lower, upper]).any() else "no bounds here"
+        side = "below its lower bound" if q < lower else "above its upper bound"
+        return side if self.violated(time) else f"a little {side}"
+
     # ---------------------------------------------------------------------------------------------------- as a picture
 
     def draw(self, time: int) -> np.ndarray:
@@ -137,7 +148,9 @@ class Scene:
             _rectangle(pen, left, y + 3, max(right, left + 1), y + tall - 3, CHOSEN if index == action else OTHER)
             _text(pen, PANEL - MARGIN, y + tall / 2, f"{value:.3f}", size, ink, anchor="rm")
             y += tall
-        return int(y)
+        _text(pen, box.x(0) - 8, y + 2, "below their mean", 12, FAINT, anchor="ra")
+        _text(pen, box.x(0) + 8, y + 2, "above it", 12, FAINT)
+        return int(y) + 14
 
     def _chart(self, pen: ImageDraw, time: int, top: int) -> None:
         """Q of the actions taken, and the two bounds between which it should walk, over the last seconds."""
@@ -146,14 +159,18 @@ class Scene:
         right = float(PANEL - MARGIN)
         for words, colour in (("lower bound", LOWER), ("Q", CHOSEN), ("upper bound", UPPER)):
             right -= _text(pen, right, top, words, 13, colour, anchor="ra") + 14
-        box = Box(MARGIN + 44, top + 26, PANEL - MARGIN - 6, HEIGHT - MARGIN - 16, *self._span)
+        left = float(MARGIN)
+        for words, colour in (("Q belongs here", BAND), ("bounds contradict", CROSSED), ("Q clearly outside", BAD)):
+            _rectangle(pen, left, top + 25, left + 10, top + 33, colour)
+            left += _text(pen, left + 16, top + 22, words, 12, FAINT) + 34
+        box = Box(MARGIN + 44, top + 46, PANEL - MARGIN - 6, HEIGHT - MARGIN - 16, *self._span)
         for value in (box.low, (box.low + box.high) / 2, box.high):
             _line(pen, [(box.left, box.y(value)), (box.right, box.y(value))], RULE, 1)
             _text(pen, box.left - 6, box.y(value), f"{value:.2f}", 12, FAINT, anchor="rm")
         _text(pen, box.left, box.bottom + 4, f"{SEEN} steps ago", 12, FAINT)
-        _text(pen, (box.left + box.right) / 2, box.bottom + 4, "outside its bounds", 12, BAD, anchor="ma")
-        _text(pen, box.right, box.bottom + 4, "now", 12, FAINT, anchor="ra")
         last = min(time, len(self.rope.q) - 1)
+        ink = BAD if self.violated(last) else FAINT
+        _text(pen, box.right, box.bottom + 4, f"now: {self.told(last)}", 12, ink, anchor="ra")
         steps = range(max(0, last - SEEN), last + 1)
 
         def points(column: np.ndarray, stretch: list[int]) -> list[tuple[float, float]]:
@@ -161,8 +178,10 @@ class Scene:
             return [(box.right - (last - step) * wide, box.y(column[step])) for step in stretch]
 
         q, lower, upper = self.rope
-        for stretch in self._stretches(steps, (lower <= upper) & np.isfinite(lower) & np.isfinite(upper)):
-            _polygon(pen, points(lower, stretch) + points(upper, stretch)[::-1], BAND)
+        both = np.isfinite(lower) & np.isfinite(upper)
+        for there, colour in ((both & (lower <= upper), BAND), (both & (lower > upper), CROSSED)):
+            for stretch in self._stretches(steps, there):
+                _polygon(pen, points(lower, stretch) + points(upper, stretch)[::-1], colour)
         for column, colour, wide in ((upper, UPPER, 3), (lower, LOWER, 3), (q, CHOSEN, 5)):
             for stretch in self._stretches(steps, np.isfinite(column)):
                 _line(pen, points(column, stretch), colour, wide)
@@ -200,7 +219,10 @@ class Scene:
         said = [f"{name} {value:.3f}" if np.isfinite(value) else f"no {name}"
                 for name, value in (("lower", lower), ("Q", q), ("upper", upper))]  # fmt: skip
         lines.append("  ".join(said))
-        lines.append(_coloured("outside its bounds", BAD) if self.violated(step) else "within its bounds")
+        told = self.told(step)
+        lines.append(_coloured(told, BAD) if self.violated(step) else told)
+        # A line in any case, so that nothing jumps.
+        lines.append("(they rest on Q, which is not exact)" if "contradict" in told else "")
         return lines
 
     def _rope_line(self, q: float, lower: float, upper: float, wide: int) -> str:
