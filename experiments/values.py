@@ -1,4 +1,4 @@
-"""Are the upper bounds bounds? `python experiments/upper_bounds.py pong [AGENT.safetensors ...] [--games 3]`
+"""Are values right, and upper bounds bounds? `python experiments/values.py pong [AGENT.safetensors ...] [--games 3]`
 
 Plays games with trained agents. The emulator is deterministic, so what an agent really got from a state on, R_j, is at
 most Q* there: an upper bound U below R_j is wrong, whatever Q* is. Prints for each agent the means of Q, R_j and U over
