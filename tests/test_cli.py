@@ -16,8 +16,10 @@ import torch
 import tightrope
 from tightrope import config as settings
 from tightrope.cli import main
+from tightrope.compare import Compared, common_frames
 from tightrope.config import Config, preset
 from tightrope.errors import TightropeError
+from tightrope.progress import line
 from tightrope.replay import check_memory, needed_bytes
 from tightrope.run import Description, RunFolder
 
@@ -329,6 +331,15 @@ def test_a_run_goes_on_with_a_larger_budget_as_if_it_had_been_told_so_at_first(m
     assert [row["frames"] for row in rows] == ["300", "600", "900"]
 
 
+def test_an_evaluation_says_how_many_games_have_ended(maze: Path) -> None:
+    heard: list[int] = []
+    tightrope.load(maze, device="cpu").evaluate(episodes=3, told=heard.append)
+    assert heard == sorted(heard)
+    assert (heard[0], heard[-1]) == (0, 3)
+    values = {"frames": 300, "frames_per_second": 9, "score": None, "epsilon": 1.0, "evaluating": 2}
+    assert line(values, preset("maze").replace(frames=600), None).startswith(" 50% 300 frames · evaluating: 2 games")
+
+
 def test_a_budget_cannot_shrink(maze: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("resume", maze, "--frames", "100") == 2
     assert "frames = 100: must be at least the run's own 600" in capsys.readouterr().err
@@ -344,12 +355,18 @@ def test_runs_beside_each_other(maze: Path, tmp_path: Path, capsys: pytest.Captu
     assert [one["run"] for one in found["runs"]] == [str(maze), str(other)]
     assert run("compare", maze, other) == 0
     said = capsys.readouterr().out
-    # All have been evaluated up to 300 frames: what is compared there is the first evaluation of the longer run.
-    first = float(RunFolder(maze).evaluations()[0]["score"])
     assert "score by 300" in said
-    row = next(line for line in said.splitlines() if line.startswith("│ 1 "))
-    assert row.split("│")[3].strip() == f"{first:.4g}"
     assert "bounds: True, False" in said
+
+
+def test_what_is_compared_is_what_all_have_reached() -> None:
+    long = Compared("a", "maze", {}, [(300, 1.0), (600, 2.0)], 600, 1.0)
+    short = Compared("b", "maze", {}, [(301, 5.0)], 301, 1.0)
+    assert common_frames([long, short]) == 301
+    assert [run.at(301) for run in (long, short)] == [1.0, 5.0]
+    assert long.at(299) is None
+    # 128 environments end an epoch of 10M frames some hundred frames later or earlier.
+    assert Compared("c", "pong", {}, [(10_000_480, 7.0)], 10_000_480, 1.0).at(10_000_012) == 7.0
 
 
 def test_numbers_from_a_file(maze: Path, tmp_path: Path) -> None:
@@ -422,7 +439,8 @@ def test_an_environment_of_the_working_folder_that_knows_nothing_of_pictures(tmp
     (tmp_path / "corridor.py").write_text(CORRIDOR)
 
     def tell(*words: str) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-c", "from tightrope.cli import main; main()", *words]
+        # -P: Python itself does not look in the working folder, as the installed command does not.
+        line = [sys.executable, "-P", "-m", "tightrope", *words]
         return subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=False)
 
     trained = tell("train", "corridor:Corridor-v0", *SHORT, "--out", "run")

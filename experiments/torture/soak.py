@@ -52,9 +52,9 @@ def main() -> int:
     third = [row for row in memory if row[0] <= frames / 3]
     # The largest of several lines at either end: what is asked for is whether it grows.
     grown = {}
-    for place, name in ((1, "host"), (2, "GPU")):
+    for place, name in ((1, "host"), (2, "GPU"))[: 2 if cuda else 1]:
         early, late = (max(row[place] for row in rows[-20:]) for rows in (third, memory))
-        grown[name] = late / early - 1 if early else 0.0
+        grown[name] = late / early - 1
         tally.add(
             name, f"memory of the {name} flat" if grown[name] <= 0.01 else f"BROKEN: {name} grew {grown[name]:.2%}"
         )

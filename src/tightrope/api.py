@@ -92,7 +92,7 @@ def train(
         network="custom" if network is not None else "auto",
         made_with={"commit": run.commit()} | run.versions(),
     )
-    progress = Progress(path, config.frames, quiet, json)
+    progress = Progress(path, config, quiet, json)
     folder = RunFolder(path, Callbacks(callbacks, progress.say))
     folder.refuse_if_taken()
     trainer = Trainer(description, folder, env, network, progress.say, progress.glance)
@@ -147,7 +147,7 @@ def resume(
         )
     if not folder.checkpoints.saved() and folder.ended():
         raise TightropeError(f"{path} has ended and its checkpoint was removed: there is nothing to resume")
-    progress = Progress(path, description.config.frames, quiet, json)
+    progress = Progress(path, description.config, quiet, json)
     folder.callbacks = Callbacks(callbacks, progress.say)
     with held(path):
         trainer = Trainer(description, folder, env, network, progress.say, progress.glance)
@@ -162,10 +162,10 @@ def _finish(trainer: Trainer, path: Path, progress: Progress) -> Agent:
     said, callbacks = trainer.description, trainer.folder.callbacks
     start = Start(path, said.game, said.preset, said.seed, said.device, said.config.to_dict(), trainer.frames)
     ended: Agent | None = None
-    over = trainer.over
+    progress.over = over = trainer.over
     try:
         callbacks.tell("start", start)
-        with progress.follow(said.config, over), trainer.stopping_on_signals():
+        with progress, trainer.stopping_on_signals():
             for values in trainer.train():
                 progress.show(values, trainer.last_score)
         ended = trainer.agent()

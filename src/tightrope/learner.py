@@ -108,8 +108,8 @@ class Learner:
         def column() -> Tensor:
             return torch.zeros(config.batch_size, dtype=torch.float64, device=device)
 
-        # A sum for each place in a batch: added up only when somebody looks. Tensors of their own, not rows of one: the
-        # compiler makes a single kernel of what writes to them.
+        # A sum for each place in a batch: added up only when somebody looks. Tensors of their own, not rows of one, so
+        # that the compiler can fuse what writes to them.
         self.telemetry = {name: column() for name in TELEMETRY}
         # For each place in a batch the newest sample, or the first one whose loss was no number: see `suspects`.
         self._suspects = {name: column() for name in (*TELEMETRY, *SUSPECT)}

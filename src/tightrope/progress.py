@@ -75,20 +75,14 @@ class Progress:
     Nobody listening is no reason to stop a run: when the pipe is closed or its disk is full, it goes on in silence.
     """
 
-    def __init__(self, path: Path, total_frames: int, quiet: bool, json: bool = False) -> None:
-        self.path, self.total_frames, self.quiet, self.json = path, total_frames, quiet, json
+    def __init__(self, path: Path, config: Config, quiet: bool, json: bool = False) -> None:
+        self.path, self.config, self.quiet, self.json = path, config, quiet, json
+        self.over = False  # before it began: nothing is to be played
         self._console = Lines(file=sys.stderr, highlight=False)
         self._live: Live | None = None
-        self._config: Config | None = None
-        self._over = False  # before it began
         self._known: dict[str, Any] = {}  # the last full line of metrics
         self._evaluated: float | None = None
         self._printed = time.monotonic()
-
-    def follow(self, config: Config, over: bool) -> Progress:
-        """Whose lines come: of a run with these numbers, which may have been over already."""
-        self._config, self._over = config, over
-        return self
 
     def say(self, text: str) -> None:
         """A sentence."""
@@ -118,10 +112,10 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self.json:
-            self._object("run", path=str(self.path), total_frames=self.total_frames)
+            self._object("run", path=str(self.path), total_frames=self.config.frames)
             return self
         self.say(f"run {self.path}")
-        if not self.quiet and not self._over and self._console.is_terminal:
+        if not self.quiet and not self.over and self._console.is_terminal:
             self._live = Live(Text("playing ..."), console=self._console, refresh_per_second=4, transient=False)
             self._live.__enter__()
         return self
@@ -140,9 +134,9 @@ class Progress:
             self._put(self._known | values, every=60)
 
     def _put(self, values: dict[str, Any], every: float) -> None:
-        if self.quiet or self._config is None:
+        if self.quiet:
             return
-        text = line(values, self._config, self._evaluated)
+        text = line(values, self.config, self._evaluated)
         if self._live is not None:
             self._live.update(Text(text))
         elif time.monotonic() >= self._printed + every:

@@ -77,7 +77,8 @@ class Trainer:
         seed = description.seed
         # Alone, an environment plays the textbook loop.
         self.overlap = config.overlap and config.num_envs > 1
-        sizes = [len(part) for part in np.array_split(range(config.num_envs), SIDES if self.overlap else 1)]
+        sides = min(SIDES, config.num_envs) if self.overlap else 1
+        sizes = [len(part) for part in np.array_split(range(config.num_envs), sides)]
         options = GameOptions(
             max_game_frames=config.max_game_frames,
             noop_max=config.noop_max,
