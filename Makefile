@@ -49,7 +49,7 @@ maze-study: $(VENV)/ready
 
 # Everything a GPU machine without internet needs beside PyTorch, NumPy and safetensors, unpacked into bundle/.
 BUNDLE_PYTHON ?= 3.12
-BUNDLE_WHEELS := ale-py gymnasium cloudpickle farama-notifications typing-extensions tyro docstring-parser typeguard \
+BUNDLE_WHEELS := ale-py gymnasium cloudpickle farama-notifications minatar typing-extensions tyro docstring-parser typeguard \
 	rich markdown-it-py mdurl pygments psutil pytest pluggy iniconfig packaging pytest-timeout
 bundle: $(VENV)/ready
 	rm -rf bundle

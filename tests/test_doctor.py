@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections import namedtuple
 
 import psutil
@@ -37,6 +38,14 @@ def test_this_machine(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
 def test_nothing_is_measured_when_nobody_asks() -> None:
     assert doctor.examine("cpu", seconds=0)["measured"] == []
+
+
+def test_a_game_that_cannot_be_played_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "GAMES", {"minatar/breakout": 1.0})
+    monkeypatch.setitem(sys.modules, "minatar", None)  # as if it were not installed
+    found = doctor.examine("cpu", seconds=0.1)
+    assert found["amiss"] and found["measured"] == []
+    assert found["findings"][-1]["found"] == "minatar/breakout: MinAtar is not installed: pip install minatar"
 
 
 def test_a_gpu_that_pytorch_does_not_see(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,14 @@ def examine(device: str = "auto", seconds: float = 10.0) -> dict[str, Any]:
         raise TightropeError(f"seconds = {seconds:g}: must be a number from 0 to 600")
     where = pick_device(device)
     findings = [python(), pytorch(), gpu(), memory(where.type), processor(), disk(), atari(), compiler(), extras()]
-    measured = [measure(game, str(where), seconds * share) for game, share in GAMES.items()] if seconds else []
+    measured = []
+    for game, share in GAMES.items() if seconds else ():
+        try:
+            measured.append(measure(game, str(where), seconds * share))
+        except Exception as problem:  # whatever is wrong here is what the doctor is asked for
+            remedy = f"tightrope train {game} must work: mend what it says"
+            what = str(problem) if isinstance(problem, TightropeError) else f"{type(problem).__name__}: {problem}"
+            findings.append(Finding("training", f"{game}: {what}", remedy, amiss=True))
     return {
         "findings": [asdict(finding) for finding in findings],
         "device": str(where),

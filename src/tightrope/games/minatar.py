@@ -8,6 +8,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from tightrope.errors import TightropeError
+
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 STICKY = 0.1  # MinAtar's own default
 
@@ -32,8 +34,10 @@ class MinAtarEnv(gymnasium.Env[np.ndarray, np.int64]):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012
 
     def __init__(self, game: str, sticky: float = STICKY, render_mode: str | None = None) -> None:
-        from minatar import Environment
-
+        try:
+            from minatar import Environment
+        except ImportError:
+            raise TightropeError("MinAtar is not installed: pip install minatar") from None
         self._game = Environment(game, sticky_action_prob=sticky)
         self._actions = self._game.minimal_action_set()
         self.render_mode = render_mode
