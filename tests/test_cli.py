@@ -104,7 +104,7 @@ def test_watch_writes_videos(maze: Path, tmp_path: Path, capsys: pytest.CaptureF
 def test_bench_measures_every_part(capsys: pytest.CaptureFixture[str]) -> None:
     from tightrope.bench import bench, told
 
-    found = bench("pong", "cpu", num_envs=2, replay_rows=1000, seconds=0.1, rounds=2, saving=True)
+    found = bench("pong", device="cpu", num_envs=2, replay_rows=1000, seconds=0.1, rounds=2, saving=True)
     rates = ("emulator_frames_per_second", "tightened_frames_per_second", "dqn_frames_per_second",
              "tightened_update_ms", "dqn_update_ms", "actor_states_per_second", "end_to_end_of_emulator",
              "host_memory_gb")  # fmt: skip
@@ -114,6 +114,18 @@ def test_bench_measures_every_part(capsys: pytest.CaptureFixture[str]) -> None:
     assert low <= found["dqn_update_ms"] <= high
     assert found["machine"].keys() >= {"cores", "torch", "commit"}
     assert f"{found['tightened_update_ms']:.3f}" in told(found)
+
+
+def test_bench_of_a_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Priorities are one for both learners; what the file says is what is measured."""
+    (tmp_path / "mine.toml").write_text('preset = "tightrope"\nquantiles = 4\nimplicit = true\nbatch_size = 8\n')
+    words = ["bench", "--preset", tmp_path / "mine.toml", "--device", "cpu", "--num-envs", "2", "--rounds", "1"]
+    assert run(*words, "--replay-rows", "500", "--seconds", "0.05", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["preset"] == str(tmp_path / "mine.toml")
+    assert 0 < found["dqn_update_ms"] and 0 < found["tightened_update_ms"]
+    assert run("bench", "--preset", "nonesuch") == 2
+    assert "unknown preset 'nonesuch'" in capsys.readouterr().err
 
 
 def test_training_is_compared_with_the_way_of_playing_that_is_fastest_by_its_median() -> None:

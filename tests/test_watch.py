@@ -20,7 +20,7 @@ from tightrope.errors import TightropeError
 from tightrope.watch import screens, watch
 from tightrope.watch.play import Played, moments
 from tightrope.watch.rope import Rope, rope
-from tightrope.watch.scene import BAND, CROSSED, HEIGHT, PANEL, Scene
+from tightrope.watch.scene import BAND, CROSSED, HEIGHT, PANEL, Scene, _range
 
 
 @st.composite
@@ -178,6 +178,13 @@ def test_the_rope_in_words() -> None:
     assert scene._rope_line(3, 1, 8, 11) == " ├─●────┤  "
     assert scene._rope_line(9, 1, math.inf, 11) == " ├───────●┤"
     assert scene._rope_line(0, -math.inf, 4, 11) == "●───┤      "
+
+
+def test_one_odd_value_does_not_flatten_the_rope() -> None:
+    """Of 401 even steps from 0 to 1 and one of 24: 1 % of them are cut at either end, a tenth of the rest is air."""
+    low, high = _range(np.linspace(0, 1, 401), np.array([24.0, np.inf]))
+    assert (low, high) == pytest.approx((0.01 - 0.098, 0.99 + 0.098), abs=0.005)
+    assert _range(np.ones(3)) == (0.5, 1.5)
 
 
 def test_red_is_outside() -> None:

@@ -20,7 +20,7 @@ import psutil
 import torch
 
 from tightrope import fast
-from tightrope.config import preset
+from tightrope.config import Config, numbers
 from tightrope.device import pick_device, threads
 from tightrope.games.atari import AtariGame
 from tightrope.games.base import GameOptions
@@ -72,13 +72,13 @@ def _settle() -> None:
 class Bench:
     """One set of environments and one replay, with a tightened learner and one without bounds."""
 
-    def __init__(self, game: str, device: torch.device, folder: Path, fields: dict[str, Any]) -> None:
-        config = preset("paper").replace(eval_every_epochs=0, save_replay=False, **fields)
+    def __init__(self, game: str, device: torch.device, folder: Path, config: Config) -> None:
+        config = config.replace(eval_every_epochs=0, save_replay=False)
         said: list[str] = []
         self.device = device
         run = RunFolder(folder)
         run.clear_records()
-        self.trainer = Trainer(Description(game, "paper", 0, str(device), config), run, report=said.append)
+        self.trainer = Trainer(Description(game, "bench", 0, str(device), config), run, report=said.append)
         began = time.perf_counter()
         self.trainer.start()
         self.start_seconds = time.perf_counter() - began
@@ -86,6 +86,8 @@ class Bench:
             self.trainer.step()
         self.tightened = self.trainer.learner
         self.plain = Learner(copy.deepcopy(self.trainer.network), config.replace(bounds=False), device, 1)
+        # A row has one priority, whoever learns from it.
+        self.plain.priorities, self.plain.lacks_notes = self.tightened.priorities, False
         if self.tightened.memory is not None:
             self.plain.memory = Memory(*self.tightened.memory.values.shape)
         if device.type == "cuda":
@@ -200,6 +202,7 @@ def against_the_emulator(measured: list[dict[str, float]]) -> None:
 
 def bench(
     game: str = "pong",
+    preset: str = "paper",
     device: str = "auto",
     num_envs: int = 128,
     replay_rows: int = 0,
@@ -221,9 +224,10 @@ def bench(
         rows = replay_rows or 40_000
         fields = {"replay_rows": rows, "learn_start_steps": rows, "target_every_steps": max(4, rows // 100)}
     fields["num_envs"] = num_envs
-    found: dict[str, Any] = {"game": game, **fields, "seconds": seconds, "rounds": rounds, "machine": machine(where)}
+    config = numbers(preset).replace(**fields)
+    found: dict[str, Any] = {"game": game, "preset": preset, **fields, "seconds": seconds, "rounds": rounds, "machine": machine(where)}
     with tempfile.TemporaryDirectory() as folder, threads(None):
-        parts = Bench(game, where, Path(folder) / "run", fields)
+        parts = Bench(game, where, Path(folder) / "run", config)
         found["start_seconds"] = parts.start_seconds
         found["speed_up_seconds"] = parts.trainer.speed_up_seconds
         measured = [parts.round(seconds) for _ in range(rounds)]
@@ -253,8 +257,8 @@ def told(found: dict[str, Any]) -> str:
         return f"  {words:<46}{format(found[name], form):>12}    {format(low, form)} to {format(high, form)}"
 
     lines = [
-        f"{found['game']}, {found['num_envs']} environments, {found['replay_rows']:,} rows of replay; median of "
-        f"{found['rounds']} rounds of {found['seconds']:g} s a part, smallest to largest",
+        f"{found['game']}, preset {found['preset']}, {found['num_envs']} environments, {found['replay_rows']:,} rows of "
+        f"replay; median of {found['rounds']} rounds of {found['seconds']:g} s a part, smallest to largest",
         f"{where['gpu'] or where['cpu']}, {where['cores']} cores; PyTorch {where['torch']}, Python {where['python']}, "
         f"commit {where['commit'][:10]}",
         line("emulator alone, frames/s", "emulator_frames_per_second", ",.0f"),

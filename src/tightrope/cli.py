@@ -213,6 +213,8 @@ class Bench:
 
     game: Annotated[str, said("GAME")] = "pong"
     """an Atari game"""
+    preset: Annotated[str, said("NAME")] = "paper"
+    """whose numbers; or a TOML file of your own"""
     device: Device = "auto"
     """where PyTorch computes"""
     num_envs: Annotated[int, said("N", "128 environments")] = 128
@@ -441,18 +443,13 @@ def run(words: list[str]) -> int:
 
 def numbers_for_help(words: list[str]) -> settings.Config:
     """What `train --help` shows: the numbers of the preset named, of the one that suits the game named, or paper's."""
-    name = ""
-    own: dict[str, Any] = {}
     if "--preset" in words[:-1]:
-        name = words[words.index("--preset") + 1]
-        if name.endswith(".toml"):
-            base, own = settings.own_numbers(Path(name))
-            name = base or ""
-    if not name and {"-h", "--help"} & set(words) and not words[0].startswith("-"):
+        return settings.numbers(words[words.index("--preset") + 1])
+    if {"-h", "--help"} & set(words) and not words[0].startswith("-"):
         from tightrope.games import canonical, default_preset
 
-        name = default_preset(canonical(words[0]))
-    return settings.preset(name or "paper").replace(**own)
+        return settings.preset(default_preset(canonical(words[0])))
+    return settings.preset("paper")
 
 
 def checked(command: str, words: list[str]) -> tuple[list[str], dict[str, Any]]:
@@ -700,9 +697,9 @@ def bench(args: Bench) -> int:
     from tightrope.bench import bench as measure
     from tightrope.bench import told
 
-    found = measure(
-        args.game, args.device, args.num_envs, args.replay_rows, args.seconds, args.rounds, args.saving, args.peers
-    )
+    given = dataclasses.asdict(args)
+    given.pop("json")
+    found = measure(**given)
     print(json.dumps(found) if args.json else told(found))
     return 0
 

@@ -434,6 +434,14 @@ def preset(name: str) -> Config:
     return Config(**values)
 
 
+def numbers(name: str) -> Config:
+    """Those of a preset, or of a TOML file of one's own, which changes `paper` where it names no other."""
+    if not name.endswith(".toml"):
+        return preset(name)
+    base, own = own_numbers(Path(name))
+    return preset(base or "paper").replace(**own)
+
+
 def origins(name: str) -> dict[str, str]:
     """Where each number of a preset comes from."""
     return _read(name)[1]
