@@ -123,7 +123,8 @@ def test_bench_of_a_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run(*words, "--replay-rows", "500", "--seconds", "0.05", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["preset"] == str(tmp_path / "mine.toml")
-    assert 0 < found["dqn_update_ms"] and 0 < found["tightened_update_ms"]
+    assert found["dqn_update_ms"] > 0
+    assert found["tightened_update_ms"] > 0
     assert run("bench", "--preset", "nonesuch") == 2
     assert "unknown preset 'nonesuch'" in capsys.readouterr().err
 

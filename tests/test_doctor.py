@@ -44,7 +44,8 @@ def test_a_game_that_cannot_be_played_is_a_finding(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(doctor, "GAMES", {"minatar/breakout": 1.0})
     monkeypatch.setitem(sys.modules, "minatar", None)  # as if it were not installed
     found = doctor.examine("cpu", seconds=0.1)
-    assert found["amiss"] and found["measured"] == []
+    assert found["amiss"]
+    assert found["measured"] == []
     assert found["findings"][-1]["found"] == "minatar/breakout: MinAtar is not installed: pip install minatar"
 
 

@@ -225,7 +225,8 @@ def bench(
         fields = {"replay_rows": rows, "learn_start_steps": rows, "target_every_steps": max(4, rows // 100)}
     fields["num_envs"] = num_envs
     config = numbers(preset).replace(**fields)
-    found: dict[str, Any] = {"game": game, "preset": preset, **fields, "seconds": seconds, "rounds": rounds, "machine": machine(where)}
+    found: dict[str, Any] = {"game": game, "preset": preset, **fields, "seconds": seconds, "rounds": rounds}
+    found["machine"] = machine(where)
     with tempfile.TemporaryDirectory() as folder, threads(None):
         parts = Bench(game, where, Path(folder) / "run", config)
         found["start_seconds"] = parts.start_seconds
@@ -257,8 +258,8 @@ def told(found: dict[str, Any]) -> str:
         return f"  {words:<46}{format(found[name], form):>12}    {format(low, form)} to {format(high, form)}"
 
     lines = [
-        f"{found['game']}, preset {found['preset']}, {found['num_envs']} environments, {found['replay_rows']:,} rows of "
-        f"replay; median of {found['rounds']} rounds of {found['seconds']:g} s a part, smallest to largest",
+        f"{found['game']}, preset {found['preset']}, {found['num_envs']} environments, {found['replay_rows']:,} rows "
+        f"of replay; median of {found['rounds']} rounds of {found['seconds']:g} s a part, smallest to largest",
         f"{where['gpu'] or where['cpu']}, {where['cores']} cores; PyTorch {where['torch']}, Python {where['python']}, "
         f"commit {where['commit'][:10]}",
         line("emulator alone, frames/s", "emulator_frames_per_second", ",.0f"),
