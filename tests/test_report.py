@@ -346,6 +346,23 @@ def test_rows_of_one_seed_run_twice_and_of_a_run_that_went_on(tmp_path: Path) ->
     assert all(run.finished for run in collection.runs)
 
 
+def test_a_run_that_was_made_again_is_counted_once(tmp_path: Path) -> None:
+    header = (ROOT / "results" / "atari.csv").read_text("utf-8").splitlines()[0]
+    line = "atari/pong,paper,,{},{},1,{},1,30,0,paper,{},60,gpu,2,{}"
+    rows = [
+        line.format(0, 100, 1.0, 200, "first"),
+        line.format(0, 200, 2.0, 200, "first"),
+        *[line.format(0, frames, score, 300, "again") for frames, score in ((100, 1.0), (200, 2.0), (300, 9.0))],
+        *[line.format(0, frames, score, 300, "third") for frames, score in ((100, 1.0), (200, 2.0), (300, 9.0))],
+        line.format(0, 100, 1.5, 100, "other numbers"),
+        line.format(1, 100, 1.0, 100, "another seed"),
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join([header, *rows]), "utf-8")
+    collection = collect(tmp_path)
+    assert [run.commit for run in collection.runs] == ["again", "other numbers", "another seed"]
+    assert "of 5 runs 2 repeat another's evaluations exactly" in collection.source
+
+
 def test_what_cannot_be_reported_is_said(tmp_path: Path) -> None:
     with pytest.raises(TightropeError, match="is no study"):
         write_report(tmp_path)

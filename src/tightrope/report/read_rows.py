@@ -39,13 +39,35 @@ def from_rows(files: list[Path], title: str) -> Collection:
         raise TightropeError(
             f"no rows of runs in {', '.join(map(str, files))}: the columns are {' '.join(ROW_COLUMNS)}"
         )
-    found = _short_names([_run_of(rows) for rows in runs])
+    every = [_run_of(rows) for rows in runs]
+    once = _without_repeats(every)
+    found = _short_names(once)
     missing = [
         Missing(title_of(r.game), r.arm.name, str(r.seed), f"stopped at {r.frames:,} of {r.arm.frames:,} frames")
         for r in found
         if not r.finished
     ]
-    return Collection(title, "result rows in " + ", ".join(read), found, missing, from_rows=True)
+    source = "result rows in " + ", ".join(read)
+    if len(once) < len(every):
+        source += f"; of {len(every)} runs {len(every) - len(once)} repeat another's evaluations exactly: counted once"
+    return Collection(title, source, found, missing, from_rows=True)
+
+
+def _without_repeats(runs: list[Run]) -> list[Run]:
+    """A run that was made again is one run: the longer where one goes on as the other began."""
+
+    def repeats(one: Run, other: Run) -> bool:
+        same = (one.game, one.arm.preset, one.arm.changed, one.seed) == (
+            other.game, other.arm.preset, other.arm.changed, other.seed,
+        )  # fmt: skip
+        return same and one.evaluations == other.evaluations[: len(one.evaluations)]
+
+    def is_kept(index: int, run: Run) -> bool:
+        longer = [other for other in runs if len(other.evaluations) > len(run.evaluations)]
+        alike = [other for other in runs[:index] if len(other.evaluations) == len(run.evaluations)]
+        return not any(repeats(run, other) for other in longer + alike)
+
+    return [run for index, run in enumerate(runs) if is_kept(index, run)]
 
 
 def _whole(row: dict[str, str], name: str) -> int:
