@@ -115,6 +115,7 @@ def test_shipped_studies_are_what_they_say() -> None:
         "laptop-parts",
         "margins",
         "minatar-ablation",
+        "sticky",
         "table1",
         "table1-40m",
         "tuning",
