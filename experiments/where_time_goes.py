@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from tightrope.bench import machine
-from tightrope.config import preset
+from tightrope.config import numbers
 from tightrope.device import pick_device
 from tightrope.run import Description, RunFolder
 from tightrope.trainer import Trainer
@@ -45,7 +45,7 @@ class Clock:
 def ready(game: str, name: str, device: torch.device, folder: Path, changed: dict[str, Any]) -> Trainer:
     """A trainer that has learned a little and is warm."""
     fields = {"eval_every_epochs": 0, "save_replay": False, "learn_start_steps": 10_000} | changed
-    config = preset(name).replace(**fields)
+    config = numbers(name).replace(**fields)
     trainer = Trainer(Description(game, name, 0, str(device), config), RunFolder(folder), report=print)
     trainer.start()
     while trainer.started_at is None or trainer.learner.updates < 200:

@@ -136,6 +136,13 @@ def test_mean_and_median_over_training(study: Path) -> None:
     assert [float(ours[-2]["mean_pct"]), float(ours[-2]["median_pct"])] == pytest.approx([80 / 3, 25])
 
 
+def test_mean_and_median_against_the_clock(study: Path) -> None:
+    """A run of 10M frames takes 6 minutes: after five of its six epochs 5 have passed."""
+    ours = [row for row in read(study / "figure-clock.csv") if row["arm"] == "paper"]
+    assert [float(row["minutes"]) for row in ours[-2:]] == pytest.approx([5, 6], abs=0.01)
+    assert float(ours[-1]["median_pct"]) == pytest.approx(75)
+
+
 def test_aggregates_by_definition(study: Path) -> None:
     def value(measure: str) -> float:
         found = row_of(study / "figure-aggregates.csv", measure=measure, arm="paper", score_kind="last_five")
@@ -432,6 +439,7 @@ def test_every_figure_has_its_data_and_its_words(browser: Browser, study: Path) 
     ids = {figure["id"] for figure in figures}
     assert ids == {
         "figure-1", "figure-2", "figure-3", "figure-s1", "figure-aggregates", "figure-probability", "figure-profiles",
+        "figure-clock",
         "figure-telemetry",
     }  # fmt: skip
     for figure in figures:

@@ -213,6 +213,7 @@ def _beyond(collection: Collection, scales: list[Scale], blocks: list[Comparison
     parts: list[Figure | Table | None] = [further_figures.aggregates(collection, blocks)]
     parts += [tables.aggregate_table(collection, b, "" if i == 0 else f"-{i + 1}") for i, b in enumerate(blocks)]
     parts += [further_figures.probability(collection, scales), further_figures.profiles(collection, blocks)]
+    parts.append(paper_figures.over_training(collection, blocks, clock=True))
     section.parts = [part for part in parts if part is not None]
     return section
 

@@ -175,19 +175,23 @@ def _within_reach(game: str, budget: int, scores: Sequence[float]) -> tuple[list
 # ----------------------------------------------------------------------------------------------------------- figure S1
 
 
-def over_training(collection: Collection, blocks: Sequence[Comparison]) -> Figure | None:
+def over_training(collection: Collection, blocks: Sequence[Comparison], clock: bool = False) -> Figure | None:
+    """Mean and median against frames; with `clock` against the time that they took, which the paper does not show."""
     look = styles(collection.arms)
     panels, rows, said, shapes = [], [], [], set()
     for block in blocks:
         training = {arm: statistics.over_training(collection, block, arm) for arm in block.arms}
-        training = {arm: points for arm, points in training.items() if points}
+        paces = {arm: statistics.minutes_of_a_frame(collection, block, arm) if clock else 1.0 for arm in training}
+        # What a frame is worth along the axis: itself, or a part of a minute.
+        worth = {arm: pace for arm, pace in paces.items() if pace is not None and training[arm]}
+        training = {arm: training[arm] for arm in worth}
         if not training:
             continue
-        others = [s for s in summaries(roms(block)) if s.agent in SHAPES and s.frames <= block.frames]
+        others = [] if clock else [s for s in summaries(roms(block)) if s.agent in SHAPES and s.frames <= block.frames]
         seeds = spread((len(collection.finished(g, arm)) for g in block.games for arm in training), "seed")
         for which in ("mean", "median"):
             lines = [
-                Line(arm.name, look[arm], [(p.frames, getattr(p, which)) for p in points])
+                Line(arm.name, look[arm], [(p.frames * worth[arm], getattr(p, which)) for p in points])
                 for arm, points in training.items()
             ]
             values = [y for line in lines for _, y in line.points]
@@ -200,27 +204,39 @@ def over_training(collection: Collection, blocks: Sequence[Comparison]) -> Figur
             shapes |= {mark.shape for mark in marks}
             levels = [Level(100, "human")] if block.scale.name == "human" and 60 < high < 1000 else []
             drawing = line_chart(
-                lines, height=240, x_range=(0, block.frames * 1.02), x_tick=frames_in_words, x_label="frames",
+                lines, height=240, x_range=(0, block.frames * max(worth.values()) * 1.02),
+                x_tick=number if clock else frames_in_words, x_label="minutes" if clock else "frames",
                 y_tick=lambda v: number(v, 3) + "%", marks=marks, levels=levels, direct=few(lines),
             )  # fmt: skip
             title = f"{which.capitalize()} over {counted(len(block.games), 'game')}"
             panels.append(Panel(drawing, title, f"{basis(block)}, {seeds}"))
         for arm, points in training.items():
-            rows += [(arm.name, block.scale.name, len(block.games), p.epoch, round(p.frames), p.mean, p.median)
-                     for p in points]  # fmt: skip
+            rows += [
+                (arm.name, block.scale.name, len(block.games), p.epoch, round(p.frames), p.mean, p.median)
+                + ((round(p.frames * worth[arm], 3),) if clock else ())
+                for p in points
+            ]
+            end = f" after {number(points[-1].frames * worth[arm], 2)} minutes" if clock else ""
             said.append(
                 f"{arm.name} over {counted(len(block.games), 'game')} ends at mean {fixed(points[-1].mean, 1)}%, "
-                f"median {fixed(points[-1].median, 1)}%"
+                f"median {fixed(points[-1].median, 1)}%{end}"
             )
     if not panels:
         return None
     legend = [(look[arm], arm.name) for arm in collection.arms if any(row[0] == arm.name for row in rows)]
     legend += [(shape, f"{agent}, by its own protocol") for agent, shape in SHAPES.items() if shape in shapes]
-    return Figure(
-        "figure-s1", "Figure S1. Mean and median over training",
-        "Normalised score after each evaluation, not smoothed, mean over seeds first; finished runs on the games that "
-        "all arms of a panel have.",
-        "Mean and median normalised score over training. " + "; ".join(said) + ".",
-        to_csv(("arm", "scale", "games", "epoch", "frames", "mean_pct", "median_pct"), rows),
-        panels, legend, layout="pairs",
-    )  # fmt: skip
+    columns = ("arm", "scale", "games", "epoch", "frames", "mean_pct", "median_pct") + (("minutes",) if clock else ())
+    if clock:
+        name, title = "figure-clock", "Mean and median against the clock"
+        caption = (
+            "The same against wall-clock time, evaluations included: each arm at the median pace of its finished runs. "
+            "Runs that shared a machine took longer than they would have alone; the table of runs names the machines."
+        )
+    else:
+        name, title = "figure-s1", "Figure S1. Mean and median over training"
+        caption = (
+            "Normalised score after each evaluation, not smoothed, mean over seeds first; finished runs on the games "
+            "that all arms of a panel have."
+        )
+    alt = f"Mean and median normalised score {'against the clock' if clock else 'over training'}. " + "; ".join(said)
+    return Figure(name, title, caption, alt + ".", to_csv(columns, rows), panels, legend, layout="pairs")

@@ -301,6 +301,13 @@ def over_training(collection: Collection, comparison: Comparison, arm: Arm) -> l
     return found
 
 
+def minutes_of_a_frame(collection: Collection, comparison: Comparison, arm: Arm) -> float | None:
+    """Wall-clock time, evaluations included: the median over an arm's finished runs; None where nobody noted it."""
+    runs = [run for game in comparison.games for run in collection.finished(game, arm)]
+    paces = [run.seconds / 60 / run.frames for run in runs if run.seconds]
+    return statistics.median(paces) if paces else None
+
+
 TELEMETRY = {
     "lower_violated": "lower bound violated",
     "upper_violated": "upper bound violated",
