@@ -39,7 +39,7 @@ def text_of(page: Path) -> str:
 @needs_docs
 def test_the_site_builds_strictly_and_says_what_the_program_says(site: Path) -> None:
     from tightrope import config
-    from tightrope.cli import COMMANDS
+    from tightrope.commands import COMMANDS
     from tightrope.study import shipped
 
     commands = text_of(site / "reference" / "commands.html")

@@ -16,7 +16,8 @@ import pytest
 
 import tightrope
 from tightrope import config as settings
-from tightrope.cli import COMMANDS, main
+from tightrope.cli import main
+from tightrope.commands import COMMANDS
 from tightrope.usage import completion
 
 #: Packages that take seconds, or tenths of one.

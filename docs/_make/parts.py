@@ -111,7 +111,7 @@ def _option(field: dataclasses.Field[Any], kind: Any, words: str) -> list[str]:
 
 def commands() -> str:
     """Every command with its examples and options."""
-    from tightrope.cli import COMMANDS
+    from tightrope.commands import COMMANDS
 
     shown = []
     for name, command in COMMANDS.items():
