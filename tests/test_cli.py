@@ -204,6 +204,8 @@ BAD = [
     (["doctor", "--seconds", "-1"], "seconds = -1"),
     (["doctor", "--device", "tpu"], "device = 'tpu': must be auto, cpu or cuda"),
     (["bench", "--seconds", "x"], "seconds = 'x': must be a number"),
+    (["bench", "--rounds", "0"], "at least one round"),
+    (["bench", "--game", "maze"], "bench measures an Atari game; maze is none"),
     (["export", "pong"], "needs --onnx"),
     (["export", "pong", "--onnx", "pong.pt"], "onnx = 'pong.pt': must end in .onnx"),
     (["export", "pong", "--onnx", "pong.onnx", "--states", "0"], "states = 0"),

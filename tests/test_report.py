@@ -20,6 +20,7 @@ from tightrope.report import statistics, write_report
 from tightrope.report.landmarks import landmarks, summaries
 from tightrope.report.read import collect
 from tightrope.scores import references
+from tightrope.study.rows import run_rows
 
 ROOT = Path(__file__).parents[1]
 
@@ -299,7 +300,8 @@ def test_rows_of_runs_made_elsewhere(tmp_path: Path) -> None:
         shutil.copy(ROOT / "results" / name, tmp_path)
     text = (tmp_path / "atari.csv").read_text("utf-8").splitlines()
     firsts = ("d880f8b04b19f69a6c77f4be1a053d9a40bedbf5", "c1014f8e190a9721643998c637c37e9c7dcc6109")
-    kept = [line for line in text[1:] if line.endswith(firsts)]  # those of these commits, whatever was added since
+    # Those of these commits, whatever was added since.
+    kept = [line for line in text[1:] if any(commit in line for commit in firsts)]
     (tmp_path / "atari.csv").write_text("\n".join([text[0], *kept]) + "\n", "utf-8")
     html = write_report(tmp_path).read_text("utf-8")
     assert "Made from result rows alone" in html
@@ -351,6 +353,39 @@ def test_rows_of_one_seed_run_twice_and_of_a_run_that_went_on(tmp_path: Path) ->
     assert found == [("minatar", [1, 2, 3], 300), ("minatar", [5, 6], 300), ("minatar (bounds=False)", [7], 300)]
     assert [arm.plain for arm in collection.arms] == [False, True]
     assert all(run.finished for run in collection.runs)
+
+
+def test_a_run_that_failed_is_a_row_and_is_named(tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    write_run(whole, "atari/pong", "paper", 0, [1.0, 2.0])
+    write_run(broken, "atari/pong", "paper", 1, [], epochs=2)
+    rows = run_rows(whole, arm="ours") + run_rows(broken, arm="ours", error="the disk is full")
+    assert [(row["score"], row["state"]) for row in rows] == [
+        ("1.0", "finished"), ("2.0", "finished"), ("", "failed: the disk is full"),
+    ]  # fmt: skip
+    with open(tmp_path / "rows.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    collection = collect(tmp_path)
+    assert [(run.arm.name, run.seed) for run in collection.runs] == [("ours", 0)]
+    assert [(gone.arm, gone.seed, gone.why) for gone in collection.missing] == [
+        ("ours", "1", "failed: the disk is full")
+    ]
+    # Half of training: lower bounds were violated in a quarter of the samples, upper ones in a tenth.
+    assert [run.telemetry[0] for run in collection.runs] == [
+        {"frames": 5_000_000, "lower_violated": 0.25, "upper_violated": 0.1, "return_tightest": 0.1}
+    ]
+
+
+def test_the_last_five_are_those_that_all_arms_have(tmp_path: Path) -> None:
+    """One arm was evaluated six times, the other after every second of those: means of 2, 4 and 6, not of 2 to 6."""
+    for seed, (preset_name, scores) in enumerate((("paper", [1.0, 2, 3, 4, 5, 6]), ("dqn", [20.0, 40, 60]))):
+        write_run(tmp_path / "cells" / "pong" / preset_name / f"seed-{seed}", "atari/pong", preset_name, seed, scores)
+    (tmp_path / "study.toml").write_text("games = ['pong']\nseeds = [0, 1]\n[arms]\npaper = {}\ndqn = {}\n")
+    found = {run.arm.name: run.last_five for run in collect(tmp_path).runs}
+    assert found == {"paper": 4, "dqn": 40}
+    assert "equally often on Pong" in write_report(tmp_path).read_text("utf-8")
 
 
 def test_a_run_that_was_made_again_is_counted_once(tmp_path: Path) -> None:

@@ -120,6 +120,7 @@ def test_shipped_studies_are_what_they_say() -> None:
         "table1-40m",
         "tuning",
     ]
+    assert read("studies/table1.toml").name == "table1"
     table, long = read("table1"), read("table1-40m")
     for study, frames in ((table, 10_000_000), (long, 40_000_000)):
         assert len(study.cells) == 98
@@ -270,6 +271,13 @@ def test_a_study_is_run_grows_and_is_told(tmp_path: Path, capsys: pytest.Capture
     assert keys == {(seed, plain, frames) for seed in "01" for plain in (True, False) for frames in ("300", "600")}
     assert len(rows) == 8
     assert {row["run_frames"] for row in rows} == {"600"}
+    assert {(row["arm"], row["state"]) for row in rows} == {("dqn", "finished"), ("tightened", "finished")}
+    # How often the bounds bound by the time of the evaluation; plain DQN has none.
+    logged = [json.loads(line) for line in (out / "cells/maze-6/tightened/seed-0/metrics.jsonl").open()]
+    at_300 = next(row for row in rows if (row["arm"], row["seed"], row["frames"]) == ("tightened", "0", "300"))
+    assert float(at_300["lower_violated"]) == pytest.approx(logged[2]["lower_violated"], abs=1e-4)
+    assert logged[2]["frames"] == 300
+    assert {row["lower_violated"] for row in rows if row["arm"] == "dqn"} == {""}
 
 
 def test_a_failed_cell_stops_no_other_and_is_tried_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

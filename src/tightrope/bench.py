@@ -19,9 +19,10 @@ import numpy as np
 import psutil
 import torch
 
-from tightrope import fast
 from tightrope.config import Config, numbers
 from tightrope.device import pick_device, threads
+from tightrope.errors import TightropeError
+from tightrope.games import canonical
 from tightrope.games.atari import AtariGame
 from tightrope.games.base import GameOptions
 from tightrope.learner import Learner
@@ -73,7 +74,8 @@ class Bench:
     """One set of environments and one replay, with a tightened learner and one without bounds."""
 
     def __init__(self, game: str, device: torch.device, folder: Path, config: Config) -> None:
-        config = config.replace(eval_every_epochs=0, save_replay=False)
+        # The preset's numbers with bounds, and beside it the same without.
+        config = config.replace(eval_every_epochs=0, save_replay=False, bounds=True)
         said: list[str] = []
         self.device = device
         run = RunFolder(folder)
@@ -90,10 +92,8 @@ class Bench:
         self.plain.priorities, self.plain.lacks_notes = self.tightened.priorities, False
         if self.tightened.memory is not None:
             self.plain.memory = Memory(*self.tightened.memory.values.shape)
-        if device.type == "cuda":
-            fast.speed_up(self.plain, self.trainer.replay)
-        else:
-            fast.compile_optimiser(self.plain)
+        if self.trainer.sped_up:
+            self.trainer.speed_up_learner(self.plain)
         self.random = np.random.default_rng(0)
         # ale-py's own vector environment on all cores, with nothing of ours around it.
         self.bare = AtariGame(self.trainer.info.rom or game, config.num_envs, 0, GameOptions()).bare()
@@ -103,6 +103,8 @@ class Bench:
         """The whole loop: frames/s."""
         trainer = self.trainer
         trainer.learner = learner
+        for side in trainer.sides:
+            side.updates = -1  # it acts by the other learner's weights
         # As if its updates so far had been due: the learner alone may have made many.
         trainer.started_at = trainer.steps - trainer.config.steps_taken(learner.updates)
 
@@ -111,6 +113,9 @@ class Bench:
             trainer.step()
             return trainer.frames - before
 
+        before = learner.updates
+        while learner.updates == before:  # the first update may compile
+            step()
         return rate(step, seconds)
 
     def update(self, learner: Learner) -> int:
@@ -214,9 +219,16 @@ def bench(
     """All parts in some rounds: medians, and the smallest and largest of each. `replay_rows` 0: by the device.
 
     On a CPU what an update costs depends on how many rows the target network has valued already. So there the replay is
-    full from the start, and the target network's period is the paper's share of it, a hundredth: a measurement of some
-    seconds then spans several periods.
+    full from the start, and the target network's period is the paper's share of it, a hundredth: some five seconds.
     """
+    if rounds < 1 or seconds <= 0:
+        raise TightropeError(f"rounds = {rounds}, seconds = {seconds:g}: at least one round, and some time for it")
+    if not canonical(game).startswith("atari/"):
+        raise TightropeError(f"bench measures an Atari game; {game} is none")
+    if peers:
+        from tightrope.peers import check
+
+        check()
     where = pick_device(device)
     if where.type == "cuda":
         fields = {"replay_rows": replay_rows or 1_000_000, "learn_start_steps": 10_000}

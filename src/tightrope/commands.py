@@ -201,7 +201,7 @@ class Bench:
     game: Annotated[str, said("GAME")] = "pong"
     """an Atari game"""
     preset: Annotated[str, said("NAME")] = "paper"
-    """whose numbers; or a TOML file of your own"""
+    """whose numbers, but for those below and when learning starts; or a TOML file of your own"""
     device: Device = "auto"
     """where PyTorch computes"""
     num_envs: Annotated[int, said("N", "128 environments")] = 128

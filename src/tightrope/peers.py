@@ -34,13 +34,18 @@ ROWS, TARGET_EVERY = 20_000, 200
 Contestant = Callable[[float], int]
 
 
-def compare(game: str, device: torch.device, seconds: float, rounds: int) -> dict[str, Any]:
-    """Steps a second of each, in turns; medians over the rounds."""
+def check() -> str:
+    """That Stable-Baselines3 is there: its version."""
     try:
-        version = importlib.metadata.version("stable-baselines3")
         importlib.metadata.version("opencv-python-headless")
+        return importlib.metadata.version("stable-baselines3")
     except importlib.metadata.PackageNotFoundError as missing:
         raise TightropeError(f"--peers needs {missing.name}: pip install 'tightrope[peers]'") from None
+
+
+def compare(game: str, device: torch.device, seconds: float, rounds: int) -> dict[str, Any]:
+    """Steps a second of each, in turns; medians over the rounds."""
+    version = check()
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         contestants: dict[str, Contestant] = {

@@ -363,18 +363,27 @@ class Trainer:
         self.sped_up = True
         self.folder.checkpoints.finish()  # nobody else may use the device while it is being captured
         began = time.monotonic()
+        self.speed_up_learner(self.learner)
         if self.captures:
-            dtype = torch.float32 if self.config.precision == "float32" else torch.bfloat16
-            fast.speed_up(self.learner, self.replay, dtype)
             for side in self.sides:
                 network = self.learner.online
                 if self.overlap:
-                    network = fast.quick(side.actor.network, self.config.batch_size, self.replay, dtype)
+                    network = fast.quick(side.actor.network, self.config.batch_size, self.replay, self.fast_dtype)
                 fast.speed_up_actor(side.actor, network)
             self.speed_up_seconds = time.monotonic() - began
             self.report(f"update compiled and captured in {self.speed_up_seconds:.0f} s")
-        elif self.network.kind == "paper" and not fast.compile_optimiser(self.learner):
+
+    def speed_up_learner(self, learner: Learner) -> None:
+        from tightrope import fast
+
+        if self.captures:
+            fast.speed_up(learner, self.replay, self.fast_dtype)
+        elif self.network.kind == "paper" and not fast.compile_optimiser(learner):
             self.report("no working C++ compiler (g++): the optimiser stays as it is, and training is some 10 % slower")
+
+    @property
+    def fast_dtype(self) -> torch.dtype:
+        return torch.float32 if self.config.precision == "float32" else torch.bfloat16
 
     def quicken(self, actor: Actor) -> None:
         """The evaluation's actor, whose network is the learner's in its faster form by then."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,7 @@ class Run:
     commit: str
     folder: Path | None = None  # None: known from rows alone
     telemetry: tuple[dict[str, float], ...] = ()
+    shared: frozenset[float] = frozenset()  # when all runs that it is compared with were evaluated
 
     @property
     def finished(self) -> bool:
@@ -71,9 +72,15 @@ class Run:
     def last(self) -> float:
         return self.evaluations[-1].score
 
+    def when(self, evaluation: Evaluated) -> float:
+        """The share of its budget after which it was evaluated, to a thousandth: a step's frames more or less."""
+        return round(evaluation.frames / self.arm.frames, 3)
+
     @property
     def last_five(self) -> float:
-        return statistics.fmean(e.score for e in self.evaluations[-5:])
+        """Of those evaluations that the others have too: one arm's mean must not reach further back than another's."""
+        alike = [e for e in self.evaluations if self.when(e) in self.shared] or self.evaluations
+        return statistics.fmean(e.score for e in alike[-5:])
 
     def score(self, kind: str) -> float:
         return float(getattr(self, kind))
@@ -98,6 +105,16 @@ class Collection:
     runs: list[Run]
     missing: list[Missing] = field(default_factory=list)
     from_rows: bool = False
+
+    def __post_init__(self) -> None:
+        """Runs learn when the others of their game and budget were evaluated."""
+        rivals: dict[tuple[str, int], list[frozenset[float]]] = {}
+        for run in self.runs:
+            if run.finished and run.evaluations:
+                moments = frozenset(run.when(e) for e in run.evaluations)
+                rivals.setdefault((run.game, run.arm.frames), []).append(moments)
+        common = {key: frozenset.intersection(*moments) for key, moments in rivals.items()}
+        self.runs = [replace(run, shared=common.get((run.game, run.arm.frames), frozenset())) for run in self.runs]
 
     @cached_property
     def arms(self) -> list[Arm]:
@@ -129,6 +146,11 @@ class Collection:
         for run in sorted(self.runs, key=lambda run: run.seed):
             cells.setdefault((run.game, run.arm), []).append(run)
         return cells
+
+
+def seed_count(runs: Iterable[Run]) -> int:
+    """One seed that was run twice, by two versions of the code, is one seed."""
+    return len({run.seed for run in runs})
 
 
 def rom_of(game: str) -> str | None:

@@ -44,6 +44,15 @@ class LandmarkSummary:
     protocol: str
 
 
+def protocols(agents: Iterable[str]) -> str:
+    """How these agents were scored, in words: agents of one protocol together."""
+    by_protocol: dict[str, list[str]] = {}
+    for agent in agents:
+        protocol = next(mark.protocol for mark in landmarks() if mark.agent == agent)
+        by_protocol.setdefault(protocol, []).append(agent)
+    return " ".join(f"{', '.join(names)}: {protocol}." for protocol, names in by_protocol.items())
+
+
 def summaries(roms: Iterable[str]) -> list[LandmarkSummary]:
     """For these games, the agents that have them all: a mean over other games would not compare."""
     wanted = set(roms)

@@ -11,7 +11,7 @@ from string import ascii_lowercase
 from tightrope.checkpoint import write_bytes
 from tightrope.errors import TightropeError, counted
 from tightrope.report import further_figures, paper_figures, statistics, tables
-from tightrope.report.data import Arm, Collection, frames_in_words
+from tightrope.report.data import Arm, Collection, frames_in_words, seed_count, title_of
 from tightrope.report.figure import Figure
 from tightrope.report.paper_figures import Gain
 from tightrope.report.statistics import Comparison, Scale
@@ -51,7 +51,7 @@ def write(collection: Collection, out: Path, with_videos: bool) -> Path:
     html = world.get_template("page.html").render(
         collection=collection,
         facts=_facts(collection),
-        caveats=_caveats(collection),
+        caveats=_caveats(collection, with_videos),
         sections=sections,
         css=(assets / "page.css").read_text("utf-8"),
         script=(assets / "page.js").read_text("utf-8"),
@@ -79,7 +79,7 @@ def _data_uri(text: str, kind: str = "text/csv") -> str:
 
 def _facts(collection: Collection) -> list[tuple[str, str]]:
     runs = collection.runs
-    seeds = {len(collection.of(game, arm)) for game in collection.games for arm in collection.arms} - {0}
+    seeds = {seed_count(collection.of(game, arm)) for game in collection.games for arm in collection.arms} - {0}
     budgets = list(dict.fromkeys(frames_in_words(arm.frames) for arm in collection.arms))
     return [
         ("runs", f"{len(runs)}, {sum(run.finished for run in runs)} finished"),
@@ -89,10 +89,10 @@ def _facts(collection: Collection) -> list[tuple[str, str]]:
     ]
 
 
-def _caveats(collection: Collection) -> list[str]:
+def _caveats(collection: Collection, with_videos: bool) -> list[str]:
     """What a reader must know before believing any number below."""
     said = []
-    counts = [len(collection.finished(g, a)) for g in collection.games for a in collection.arms]
+    counts = [seed_count(collection.finished(g, a)) for g in collection.games for a in collection.arms]
     if not any(counts):
         said.append(
             "No run has reached its budget yet. Aggregates count finished runs only, so there are none; the curves and "
@@ -119,8 +119,20 @@ def _caveats(collection: Collection) -> list[str]:
             f"At most {few} evaluations in a run: the mean of the last five reaches far back into training (the table "
             "of runs says how far), and the best is of few where the paper's is of 40."
         )
+    uneven = [
+        title_of(game)
+        for game in collection.games
+        if len({len(run.evaluations) for run in collection.runs if run.game == game and run.finished}) > 1
+    ]
+    if uneven:
+        said.append(
+            f"Not all arms were evaluated equally often on {', '.join(uneven)}: the best of more evaluations flatters "
+            "more. The mean of the last five counts those that all have."
+        )
     if collection.from_rows:
-        said.append("Made from result rows alone: they hold no bound telemetry and no agents, so no video either.")
+        said.append("Made from result rows alone: they hold no agents, so no video either.")
+    elif not with_videos:
+        said.append("No videos: they are made when asked for (--videos).")
     return said
 
 
@@ -193,7 +205,7 @@ def _sizes(collection: Collection, gains: dict[Arm, list[Gain]]) -> dict[Arm, st
     """What each panel's numbers rest on."""
     said = {}
     for arm, found in gains.items():
-        counts = [len(collection.finished(gain.game, arm)) for gain in found]
+        counts = [seed_count(collection.finished(gain.game, arm)) for gain in found]
         said[arm] = f"{spread(counts, 'seed')} of {frames_in_words(arm.frames)} frames." if counts else ""
     return said
 
@@ -224,7 +236,7 @@ def _bounds(collection: Collection) -> Section:
     if found is not None:
         section.parts.append(found)
     elif collection.from_rows:
-        section.text.append("Result rows hold no telemetry; a report of the run folders themselves shows it here.")
+        section.text.append("These rows hold no telemetry; a report of the run folders themselves shows it here.")
     else:
         section.text.append("No run with bounds has logged telemetry yet.")
     return section

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tightrope.errors import counted
 from tightrope.report import statistics
-from tightrope.report.data import KINDS, Arm, Collection, frames_in_words, rom_of, title_of
+from tightrope.report.data import KINDS, Arm, Collection, frames_in_words, rom_of, seed_count, title_of
 from tightrope.report.figure import SHAPES, Figure, Panel, basis, both_widths, few, roms, seeds_of, styles, to_csv
-from tightrope.report.landmarks import landmarks, summaries
+from tightrope.report.landmarks import landmarks, protocols, summaries
 from tightrope.report.statistics import Comparison, Scale, mean_score
 from tightrope.report.svg import Level, Line, Mark, Row, bar_chart, line_chart, padded
 from tightrope.report.words import fixed, number, spread
@@ -144,8 +144,8 @@ def learning_curves(collection: Collection, videos: dict[str, tuple[str, str]]) 
         "figure-3", "Figure 3. Learning curves",
         "Score of whole games over training, mean over seeds, as a moving average over 4 evaluations. "
         + ("" if crowded else "Dots: the evaluations themselves; bands: the range of the seeds' own averages. ")
-        + "Dashed lines: references within reach of the curves; hollow marks: other agents at that budget, see the "
-        "landmarks.",
+        + "Dashed lines: references within reach of the curves; hollow marks: other agents at that budget, each by its "
+        f"own protocol. {protocols(agent for agent, shape in SHAPES.items() if shape in shapes)}",
         "Learning curves, one panel for each game. " + "; ".join(said) + ".",
         to_csv(("game", "arm", "seeds", "epoch", "frames", "score", "smoothed", "seeds_lowest", "seeds_highest"), rows),
         panels, legend,
@@ -188,7 +188,7 @@ def over_training(collection: Collection, blocks: Sequence[Comparison], clock: b
         if not training:
             continue
         others = [] if clock else [s for s in summaries(roms(block)) if s.agent in SHAPES and s.frames <= block.frames]
-        seeds = spread((len(collection.finished(g, arm)) for g in block.games for arm in training), "seed")
+        seeds = spread((seed_count(collection.finished(g, arm)) for g in block.games for arm in training), "seed")
         for which in ("mean", "median"):
             lines = [
                 Line(arm.name, look[arm], [(p.frames * worth[arm], getattr(p, which)) for p in points])

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from tightrope.config import Config, preset
 from tightrope.errors import TightropeError
-from tightrope.report.data import Arm, Collection, Evaluated, Missing, Run, changes_in_words, title_of
+from tightrope.report.data import Arm, Collection, Evaluated, Missing, Run, changes_in_words, frames_in_words, title_of
+
+TELEMETRY = ("lower_violated", "upper_violated", "return_tightest")  # where a file has them
 
 #: Without these columns a CSV file is something else than rows of runs (results/maze.csv has its own).
 ROW_COLUMNS = dict.fromkeys(("game", "preset", "changed", "seed", "frames", "epoch", "score", "games", "protocol",
@@ -21,6 +23,7 @@ SAME_RUN = ("game", "preset", "changed", "seed", "device", "commit")
 def from_rows(files: list[Path], title: str) -> Collection:
     runs: list[list[dict[str, str]]] = []
     newest: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    unscored: list[dict[str, str]] = []
     read = []
     for path in files:
         with open(path, encoding="utf-8", newline="") as file:
@@ -29,6 +32,9 @@ def from_rows(files: list[Path], title: str) -> Collection:
                 continue
             read.append(path.name)
             for row in reader:
+                if not row["score"]:  # it ended before its first evaluation
+                    unscored.append(row)
+                    continue
                 # A run's evaluations stand in order: one that does not come later belongs to another run of that seed.
                 key = tuple(row[name] for name in SAME_RUN)
                 if key not in newest or _whole(row, "frames") <= _whole(newest[key][-1], "frames"):
@@ -46,6 +52,12 @@ def from_rows(files: list[Path], title: str) -> Collection:
         Missing(title_of(r.game), r.arm.name, str(r.seed), f"stopped at {r.frames:,} of {r.arm.frames:,} frames")
         for r in found
         if not r.finished
+    ]
+    missing += [
+        Missing(
+            title_of(row["game"]), row.get("arm") or row["preset"], row["seed"], row.get("state") or "no evaluation"
+        )
+        for row in unscored
     ]
     source = "result rows in " + ", ".join(read)
     if len(once) < len(every):
@@ -88,15 +100,20 @@ def _run_of(rows: list[dict[str, str]]) -> Run:
         )
         frames = int(last["run_frames"] or last["frames"])
         return Run(
-            first["game"], _arm_of(first["preset"], first["changed"], frames), int(first["seed"]), evaluations, frames,
+            first["game"], _arm_of(first, frames), int(first["seed"]), evaluations, frames,
             float(last["run_seconds"]) if last["run_seconds"] else None, first["device"], first["commit"],
+            telemetry=tuple(_telemetry(row) for row in rows if row.get(TELEMETRY[0])),
         )  # fmt: skip
     except (TypeError, ValueError) as problem:
         raise TightropeError(f"a row of {first['game']}, seed {first['seed']} cannot be read: {problem}") from None
 
 
-def _arm_of(preset_name: str, changed: str, run_frames: int) -> Arm:
-    words = changed.split()
+def _telemetry(row: dict[str, str]) -> dict[str, float]:
+    return {"frames": int(row["frames"])} | {name: float(row[name]) for name in TELEMETRY}
+
+
+def _arm_of(row: dict[str, str], run_frames: int) -> Arm:
+    preset_name, words = row["preset"], row["changed"].split()
     pairs = {name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=False)}
     config: Config | None
     try:
@@ -105,21 +122,31 @@ def _arm_of(preset_name: str, changed: str, run_frames: int) -> Arm:
         config = None  # a preset or field of another version: the row stands, with the budget that it reached
     changes = changes_in_words(pairs.items())
     return Arm(
-        f"{preset_name} {changes}", preset_name, changes,
+        row.get("arm") or f"{preset_name} {changes}", preset_name, changes,
         not config.bounds if config else preset_name.startswith("dqn"), config.frames if config else run_frames,
     )  # fmt: skip
 
 
 def _short_names(runs: list[Run]) -> list[Run]:
-    """Arms by their preset and by what tells them from the others of that preset: all of a study's common settings in
-    every name would hide it."""
+    """Arms by the name that their study gave them; else by their preset and by what tells them from the others of that
+    preset: all of a study's common settings in every name would hide it."""
     by_preset: dict[str, dict[Arm, set[str]]] = {}
-    for run in runs:
-        by_preset.setdefault(run.arm.preset, {})[run.arm] = set(run.arm.changed.split())
     named = {}
+    for run in runs:
+        if run.arm.name == f"{run.arm.preset} {run.arm.changed}":  # no study has named it
+            by_preset.setdefault(run.arm.preset, {})[run.arm] = set(run.arm.changed.split())
+        else:
+            named[run.arm] = run.arm
     for name, arms in by_preset.items():
         common = set.intersection(*arms.values())
         for arm, changes in arms.items():
             own = " ".join(change for change in arm.changed.split() if change in changes - common)
             named[arm] = replace(arm, name=f"{name} ({own})" if own else name)
+    # Two studies may give one name to two things.
+    taken: dict[str, set[Arm]] = {}
+    for arm in named.values():
+        taken.setdefault(arm.name, set()).add(arm)
+    for key, arm in named.items():
+        if len(taken[arm.name]) > 1:
+            named[key] = replace(arm, name=f"{arm.name}, {frames_in_words(arm.frames)}")
     return [replace(run, arm=named[run.arm]) for run in runs]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tightrope.errors import counted
 from tightrope.report import statistics
-from tightrope.report.data import KINDS, Arm, Collection, frames_in_words, rom_of, title_of
+from tightrope.report.data import KINDS, Arm, Collection, frames_in_words, rom_of, seed_count, title_of
 from tightrope.report.figure import basis, roms, to_csv, with_interval
 from tightrope.report.landmarks import summaries
 from tightrope.report.statistics import Comparison, Scale, arm_scores, mean_score
@@ -128,7 +128,7 @@ def table_1(collection: Collection, block: Comparison, number_: str) -> Table:
             [
                 words(arm.name),
                 Cell(str(len(block.games)), len(block.games)),
-                seeds_cell([len(own) for own in scores["best"]]),
+                seeds_cell([seed_count(collection.finished(g, arm)) for g in block.games]),
                 Cell(frames_in_words(block.frames), block.frames),
                 *(percent_cell(statistics.mean_over_games(scores[kind]), 2) for kind in KINDS),
                 *(percent_cell(statistics.median_over_games(scores[kind]), 2) for kind in KINDS),
@@ -153,8 +153,8 @@ def table_1(collection: Collection, block: Comparison, number_: str) -> Table:
         f"In {block.scale.unit}; mean over the seeds of a game first, then over games. "
         f"Finished runs of {frames_in_words(block.frames)} frames on the games that all these arms have: "
         f"{listed(block)}. “Best”: of all "
-        "evaluations of a run, as in the paper; “last five”: the mean of the last five. Wall-clock: median over runs, "
-        "evaluations included.",
+        "evaluations of a run, as in the paper; “last five”: the mean of the last five that all arms have. "
+        "Wall-clock: median over runs, evaluations included.",
         columns, rows + reference, len(reference),
     )  # fmt: skip
 
@@ -215,7 +215,7 @@ def _raw(collection: Collection, game: str, arm: Arm) -> list[Cell]:
     mark = "" if runs[0].finished else "†"
     frames = arm.frames if runs[0].finished else max(run.frames for run in runs)
     scores = [mean_score(runs, kind) for kind in KINDS]
-    size = Cell(f"{len(runs)} × {frames_in_words(frames)}{mark}", len(runs) * frames)
+    size = Cell(f"{seed_count(runs)} × {frames_in_words(frames)}{mark}", seed_count(runs) * frames)
     return [*(Cell(score_text(score) + mark, score) for score in scores), size]
 
 
@@ -243,7 +243,7 @@ def normalised_scores(collection: Collection, scale: Scale) -> Table:
                 value = scale.percent(game, mean_score(runs, kind))
                 row.append(Cell(fixed(value, 2) + mark, value))
         rows.append(row)
-    seeds = {len(collection.settled(game, arm)) for game in scale.anchors for arm in arms} - {0}
+    seeds = {seed_count(collection.settled(game, arm)) for game in scale.anchors for arm in arms} - {0}
     budgets = ", ".join(dict.fromkeys(frames_in_words(arm.frames) for arm in arms))
     return Table(
         "table-s2" if human else "table-s2-range",

@@ -119,8 +119,10 @@ def read(source: str | Path) -> Study:
     path = Path(source)
     if is_study(path):
         return parse(_text(path / "study.toml"), path.resolve().name)
-    if str(source) in shipped():
-        return parse((folder() / f"{source}.toml").read_text("utf-8"), str(source))
+    # studies/table1.toml is where the shipped one lies in the repository.
+    named = path.stem if path.parent.name == "studies" and path.suffix == ".toml" and not path.exists() else str(source)
+    if named in shipped():
+        return parse((folder() / f"{named}.toml").read_text("utf-8"), named)
     try:
         if not path.is_dir():
             return parse(read_text(path), path.stem)

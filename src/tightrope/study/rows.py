@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 from tightrope.checkpoint import write_bytes
 from tightrope.errors import TightropeError, counted
@@ -15,23 +16,41 @@ from tightrope.run import Description, RunFolder
 from tightrope.study.folder import last_line, survey
 from tightrope.study.plan import is_study
 
+#: How often the bounds bound, as the metrics had it when the agent was evaluated.
+TELEMETRY = ("lower_violated", "upper_violated", "return_tightest")
 COLUMNS = ("game", "preset", "changed", "seed", "frames", "epoch", "score", "std", "games", "normalised_pct",
-           "protocol", "run_frames", "run_seconds", "device", "torch", "commit")  # fmt: skip
+           "protocol", "run_frames", "run_seconds", "device", "torch", "commit", "arm", "state",
+           *TELEMETRY)  # fmt: skip
 #: What may differ between two looks at the same run: it went on, or was run again to the same score.
-PASSING = ("run_frames", "run_seconds")
+PASSING = ("run_frames", "run_seconds", "arm", "state")
 
 
-def run_rows(path: Path, commit: str = "", device: str = "") -> list[dict[str, str]]:
-    """The evaluations of one run; `commit` names the code where the run could not, `device` the machine in words."""
+def run_rows(path: Path, commit: str = "", device: str = "", arm: str = "", error: str = "") -> list[dict[str, str]]:
+    """The evaluations of one run; of one that ended before its first, a row without a score.
+
+    `commit` names the code where the run could not, `device` the machine in words, `arm` the study's name for it,
+    `error` what it failed with.
+    """
     run, description = RunFolder(path), Description.from_toml(path / "config.toml")
     last, made = last_line(path / "metrics.jsonl"), description.made_with
+    reached = last.get("frames", 0)
+    ended = "finished" if reached >= description.config.frames else "stopped"
     facts = {
         "game": description.game, "preset": description.preset, "changed": " ".join(description.changed()),
         "seed": description.seed, "device": device or description.device, "torch": made.get("torch", ""),
         "commit": commit or made.get("commit", ""), "run_frames": last.get("frames", ""),
-        "run_seconds": last.get("seconds", ""),
+        "run_seconds": last.get("seconds", ""), "arm": arm, "state": f"failed: {error}" if error else ended,
     }  # fmt: skip
-    return [{name: str((row | facts)[name]) for name in COLUMNS} for row in run.evaluations()]
+    blank = dict.fromkeys(COLUMNS, "") | {"frames": str(reached)}
+    evaluations: list[dict[str, str]] = run.evaluations() or [{}]
+    metrics = run.metrics()
+    rows = []
+    for evaluation in evaluations:
+        row: dict[str, Any] = blank | evaluation | facts
+        until = [line for line in metrics if line["frames"] <= int(row["frames"])]
+        row |= {name: round(until[-1][name], 4) for name in TELEMETRY if until and description.config.bounds}
+        rows.append({name: str(row[name]) for name in COLUMNS})
+    return rows
 
 
 def add_rows(path: Path, out: Path, commit: str = "", device: str = "") -> str:
@@ -43,9 +62,10 @@ def add_rows(path: Path, out: Path, commit: str = "", device: str = "") -> str:
         over = [seen for seen in cells if seen.state in ("done", "failed")]
         if len(over) < len(cells):
             left_out = f"; {counted(len(cells) - len(over), 'cell')} not at the end yet: left for another time"
-        runs = [seen.folder for seen in over if (seen.folder / "config.toml").exists()]
+        runs = [(s.folder, s.cell.arm.name, s.error) for s in over if (s.folder / "config.toml").exists()]
     elif (path / "config.toml").exists():
-        runs = [path]
+        whole = path.resolve()
+        runs = [(path, whole.parent.name if whole.parents[2].name == "cells" else "", "")]
     else:
         raise TightropeError(f"{path} is neither a study nor a run: it has no study.toml and no config.toml")
     old: list[dict[str, str]] = []
@@ -56,7 +76,7 @@ def add_rows(path: Path, out: Path, commit: str = "", device: str = "") -> str:
             if tuple(reader.fieldnames or ()) != COLUMNS:
                 raise TightropeError(f"{out} has other columns than rows of results have: choose another --out")
     known = {_identity(row) for row in old}
-    found = [row for run in runs for row in run_rows(run, commit, device)]
+    found = [row for run, arm, error in runs for row in run_rows(run, commit, device, arm, error)]
     new = [row for row in found if _identity(row) not in known]
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
