@@ -47,18 +47,22 @@ tutorial: $(VENV)/ready
 maze-study: $(VENV)/ready
 	$(BIN)/python experiments/maze.py
 
-# Everything a GPU machine without internet needs beside PyTorch, NumPy and safetensors, unpacked into bundle/.
+# Everything a GPU machine without internet needs beside PyTorch, NumPy and safetensors: as wheels in wheels/, and unpacked
+# into bundle/, which PYTHONPATH can name.
 BUNDLE_PYTHON ?= 3.12
 BUNDLE_WHEELS := ale-py gymnasium cloudpickle farama-notifications minatar typing-extensions tyro docstring-parser typeguard \
 	rich markdown-it-py mdurl pygments psutil pytest pluggy iniconfig packaging pytest-timeout
 bundle: $(VENV)/ready
-	rm -rf bundle
+	rm -rf bundle wheels
 	$(BIN)/python -m pip download --quiet --no-deps --only-binary=:all: --python-version $(BUNDLE_PYTHON) \
-		--platform manylinux_2_28_x86_64 --constraint constraints.txt --dest bundle/wheels $(BUNDLE_WHEELS)
-	cd bundle && for wheel in wheels/*.whl; do ../$(BIN)/python -m zipfile -e $$wheel .; done && rm -r wheels
-	cp -r src/tightrope bundle/tightrope
-	git describe --always --abbrev=40 --dirty=+ > bundle/tightrope/COMMIT
-	@echo "bundle/ is ready: copy it over and run  PYTHONPATH=bundle python3 -m tightrope"
+		--platform manylinux_2_28_x86_64 --constraint constraints.txt --dest wheels $(BUNDLE_WHEELS)
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir wheels .
+	mkdir bundle
+	for wheel in wheels/*.whl; do $(BIN)/python -m zipfile -e $$wheel bundle; done
+	git rev-parse HEAD | tr -d '\n' > bundle/tightrope/COMMIT
+	git diff --quiet HEAD || printf + >> bundle/tightrope/COMMIT
+	@echo "ready: copy bundle/ over and run  PYTHONPATH=bundle python3 -m tightrope"
+	@echo "or wheels/, and run  pip install --no-index --no-deps wheels/*.whl"
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -67,4 +71,4 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) bundle demo demo-* build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) bundle wheels demo demo-* build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -116,6 +116,15 @@ def test_bench_measures_every_part(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"{found['tightened_update_ms']:.3f}" in told(found)
 
 
+def test_a_package_that_is_not_there_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    assert run("watch", "pong", "--video", "pong.mp4", "--seconds", "0.2") == 2
+    said = "tightrope: this needs imageio_ffmpeg, which is not installed: pip install imageio-ffmpeg\n"
+    assert capsys.readouterr().err.endswith(said)
+
+
 def test_bench_of_a_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Priorities are one for both learners; what the file says is what is measured."""
     (tmp_path / "mine.toml").write_text('preset = "tightrope"\nquantiles = 4\nimplicit = true\nbatch_size = 8\n')

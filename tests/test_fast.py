@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from tightrope.config import preset
-from tightrope.fast import CapturedUpdates, captured, compile_parts, speed_up, speed_up_actor
+from tightrope.fast import CapturedUpdates, captured, compile_optimiser, compile_parts, speed_up, speed_up_actor
 from tightrope.learner import Learner
+from tightrope.memory import Memory
 from tightrope.network import Form, build_network, stacked
 from tightrope.replay import Replay
 
@@ -144,14 +145,28 @@ def moved(learner: Learner, network: str = "paper") -> torch.Tensor:
     return torch.cat([(b.detach().cpu() - a.detach()).flatten() for a, b in pairs])
 
 
+def graphs() -> int:
+    """That were traced since the last look."""
+    counters = torch._dynamo.utils.counters["stats"]
+    found = int(counters["unique_graphs"])
+    counters.clear()
+    return found
+
+
+#: The three pure parts, the target network, and the online one with and without gradients.
+TRACED = 6
+
+
 def test_the_compiled_update_equals_the_plain_one() -> None:
     """On the CPU, from the same state with the same random numbers, in float32: equal to rounding."""
     plain, replay = made("cpu", update_group=4)
     compiled, _ = made("cpu", update_group=4)
     compile_parts(compiled, replay, fuse=False)
+    graphs()
     for _ in range(3):
         plain.update(replay)
         compiled.update(replay)
+    assert graphs() >= TRACED - 1, "double asks the online network without gradients, this does not"
     expected = moved(plain)
     assert expected.norm() > 0.01
     assert (moved(compiled) - expected).norm() < 1e-4 * expected.norm()
@@ -167,9 +182,11 @@ def test_with_every_switch_the_compiled_update_equals_the_plain_one(monkeypatch:
     plain, replay = made("cpu", "small", **EVERYTHING)
     compiled, own = made("cpu", "small", **EVERYTHING)
     compile_parts(compiled, own, fuse=False)
+    graphs()
     for _ in range(3):
         plain.update(replay)
         compiled.update(own)
+    assert graphs() >= TRACED
     expected = moved(plain, "small")
     assert expected.norm() > 0.01
     assert (moved(compiled, "small") - expected).norm() < 1e-3 * expected.norm()
@@ -178,6 +195,25 @@ def test_with_every_switch_the_compiled_update_equals_the_plain_one(monkeypatch:
         assert value == pytest.approx(told[name], rel=1e-3), name
     for name, note in replay.notes.items():
         torch.testing.assert_close(own.notes[name], note, rtol=1e-3, atol=1e-4)
+
+
+def test_what_training_on_a_cpu_runs_equals_the_plain_update() -> None:
+    """A compiled optimiser and remembered target values against neither, over three target networks."""
+    fields = {"update_group": 1, "target_every_steps": 8}  # two updates
+    plain, replay = made("cpu", "small", **fields)
+    quick, _ = made("cpu", "small", **fields)
+    assert plain.config.target_every_updates == 2
+    quick.memory = Memory(replay.length * replay.num_envs, 6)
+    assert compile_optimiser(quick)
+    graphs()
+    for _ in range(6):
+        plain.update(replay)
+        quick.update(replay)
+    assert graphs() >= 1
+    assert (quick.memory.networks == 2).any(), "values of the third target network are remembered"
+    expected = moved(plain, "small")
+    assert expected.norm() > 0.001
+    assert (moved(quick, "small") - expected).norm() < 1e-4 * expected.norm()
 
 
 @gpu
@@ -256,13 +292,14 @@ def test_numbers_really_change_inside_the_graph() -> None:
     # lambda: with an enormous one the error towards the tightened target differs from the one without.
     losses = []
     fast.learning_rate.fill_(0.0)
-    for lam in (0.0, 1e6):
+    for lam in (0.0, 1e6, 0.0):
         fast.lam.fill_(lam)
         fast.generator.manual_seed(5)
         fast.read_telemetry()
         fast.update(replay)
         losses.append(fast.read_telemetry()["loss"])
-    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[2], rel=1e-6), "the same samples"
+    assert losses[0] != pytest.approx(losses[1], rel=0.01)
 
 
 @gpu

@@ -43,6 +43,8 @@ from tightrope.commands import (
 )
 from tightrope.errors import TightropeError, counted, near
 
+#: Packages whose module has another name.
+PACKAGES = {"PIL": "pillow", "imageio_ffmpeg": "imageio-ffmpeg", "ale_py": "ale-py"}
 #: What a shell expects of a program that was interrupted: `train && evaluate` must not go on.
 STOPPED = 130
 
@@ -56,6 +58,11 @@ def main(words: list[str] | None = None) -> None:
         status = run(words)
     except TightropeError as problem:
         print(f"tightrope: {problem}", file=sys.stderr)
+        status = 2
+    except ModuleNotFoundError as missing:
+        name = str(missing.name).partition(".")[0]
+        package = PACKAGES.get(name, name)
+        print(f"tightrope: this needs {name}, which is not installed: pip install {package}", file=sys.stderr)
         status = 2
     except BrokenPipeError:  # the reader of a pipe has left
         status = 0
