@@ -59,7 +59,7 @@ class Resources:
 
 def keep_bad_batch(path: Path, learner: Learner, replay: Replay, facts: dict[str, object]) -> Path:
     """The samples with which the numbers broke, with their states and what was to be learned from them."""
-    found = learner.suspects()
+    found = learner.telemetry.suspects()
     rows = found.pop("row").long()
     times, envs = replay.time_of(rows), rows % replay.num_envs
     window = replay.window(times, envs, Reach())

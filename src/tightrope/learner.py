@@ -24,20 +24,7 @@ from tightrope.optimisers import limit_gradient, make_optimiser
 from tightrope.priorities import Priorities, importance
 from tightrope.replay import Chances, Reach, Replay, Window
 from tightrope.targets import best_values, munchausen_bonus, quantile_gradient, ramp, soft_values, spread
-
-#: What the learner sums up over the samples it sees; the trainer divides and resets.
-TELEMETRY = (
-    "samples",
-    "loss",
-    "q",
-    "lower_violated",
-    "lower_gap",
-    "upper_violated",
-    "upper_gap",
-    "return_tightest",
-)
-#: What is kept beside that of a sample whose loss was no number.
-SUSPECT = ("update", "row", "y", "lower", "upper")
+from tightrope.telemetry import Telemetry
 
 
 class Batch(NamedTuple):
@@ -104,38 +91,9 @@ class Learner:
         self.episode: EpisodeBounds | None = None
         self.memory: Memory | None = None  # of what the target network said: by the trainer, on a CPU
         self.captured: Callable[[], None] | None = None  # by fast.py
+        self.telemetry = Telemetry(config.batch_size, device)
 
-        def column() -> Tensor:
-            return torch.zeros(config.batch_size, dtype=torch.float64, device=device)
-
-        # A sum for each place in a batch: added up only when somebody looks. Tensors of their own, not rows of one, so
-        # that the compiler can fuse what writes to them.
-        self.telemetry = {name: column() for name in TELEMETRY}
-        # For each place in a batch the newest sample, or the first one whose loss was no number: see `suspects`.
-        self._suspects = {name: column() for name in (*TELEMETRY, *SUSPECT)}
-
-    def keep_notes(self, replay: Replay) -> None:
-        """What some switches keep of each row of the replay. Must be called once, before the first update."""
-        config, self.lacks_notes = self.config, False
-        if config.priority != "none":
-            self.priorities = Priorities(replay, config.priority_exponent, config.priority_floor)
-        if config.bounds and config.lam_schedule == "multipliers":
-            self.multipliers = Multipliers(replay, config)
-        if config.bounds and config.horizon == "episode":
-            self.episode = EpisodeBounds(replay)
-
-    def state(self) -> dict[str, Tensor]:
-        """Everything that learning changes, by the names it has in a checkpoint."""
-        state = {
-            **{f"online.{name}": tensor for name, tensor in self.online.state_dict().items()},
-            **{f"target.{name}": tensor for name, tensor in self.target.state_dict().items()},
-            **self.optimiser.state(),
-            **{f"telemetry.{name}": tensor for name, tensor in self.telemetry.items()},
-        }
-        for part in (self.luck, self.settling, self.priorities, self.multipliers, self.episode):
-            if part is not None:
-                state |= part.state()
-        return state
+    # ------------------------------------------------------------------------- an update, from its beginning to its end
 
     def update(self, replay: Replay) -> None:
         """At most `at_once` updates; the target network follows every `target_every_updates`."""
@@ -153,43 +111,9 @@ class Learner:
         if self.updates // self.config.target_every_updates > before:
             self.follow()
 
-    def schedule(self) -> None:
-        """Numbers that change with the steps of learning."""
-        config, steps = self.config, self.config.steps_taken(self.updates)
-        if config.lam_schedule == "annealed":
-            self.lam.fill_(ramp(config.lam, config.lam_end, steps / config.lam_steps))
-        if config.priority != "none":
-            done = steps / config.priority_beta_steps
-            self.beta.fill_(ramp(config.priority_beta_start, config.priority_beta_end, done))
-        if config.draw == "slide":
-            self.slide.fill_(ramp(1.0, 0.0, steps / config.slide_steps))
-
     def group(self, replay: Replay) -> None:
         """Updates that share one sampling and one pass of the target network, which does not change between them."""
         self.learn_all(replay, self.prepare(replay, self.draw(replay)))
-
-    def draw(self, replay: Replay) -> Chances:
-        """The random numbers of a group."""
-        chances = replay.draw(self.config.batch_size * self.group_size, self.reach, self.generator)
-        if not self.config.implicit:
-            return chances._replace(slide=self.slide)
-        # One in each of N equal parts: as any level is as likely as any other, and their mean is near that of all.
-        size = (self.config.batch_size * self.group_size, self.config.quantiles)
-        steps = torch.arange(size[1], device=self.device)
-        levels = (steps + torch.rand(size, generator=self.generator, device=self.device)) / size[1]
-        return chances._replace(slide=self.slide, levels=levels)
-
-    def learn_all(self, replay: Replay, batch: Batch) -> None:
-        """One gradient step for each part of the group's batch."""
-        for part in zip(*(torch.split(column, self.config.batch_size) for column in batch), strict=True):
-            self.learn(replay, Batch(*part))
-
-    @torch.no_grad()
-    def follow(self) -> None:
-        """The target network becomes the online one."""
-        self.target.follow(self.online)
-        if self.settling is not None:
-            self.settling.follow()
 
     @torch.no_grad()
     def prepare(self, replay: Replay, chances: Chances) -> Batch:
@@ -220,106 +144,6 @@ class Learner:
         if self.config.munchausen:
             states = torch.cat([states, window.rows_BS[:, None]], dim=1)
         return self.means(self.online.at(replay.by_row, states))
-
-    def means(self, outputs: Tensor) -> Tensor:
-        """From a network's outputs to values."""
-        return outputs.mean(-1) if self.config.quantiles else outputs
-
-    def learn(self, replay: Replay, batch: Batch) -> None:
-        """One gradient step."""
-        levels_BN = batch.levels_BN if self.config.implicit else None
-        outputs = self.online.taken(replay.by_row, batch.rows_BS, batch.actions_B, levels_BN)
-        gradient = self.pull(outputs.detach(), batch)
-        self.online.zero_grad(set_to_none=True)
-        outputs.backward(gradient)  # type: ignore[no-untyped-call]
-        self.advance()
-
-    def advance(self) -> None:
-        """From gradients to weights."""
-        if self.config.gradient_norm:
-            limit_gradient(self.parameters, self.config.gradient_norm)
-        self.optimiser.step(self.learning_rate)
-        self.online.refresh()
-
-    def pull(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """The gradient of the loss with respect to the outputs; and telemetry and notes are told.
-
-        Summed over the batch, not averaged, and without the square's factor 2: as the released program.
-        """
-        config = self.config
-        q_B = self.means(outputs)
-        lower_B, upper_B, rows_B = batch.lower_B, batch.upper_B, batch.rows_BS[:, -1]
-        if self.multipliers is not None:
-            lower_B, upper_B = self.multipliers.apply(rows_B, q_B, lower_B, upper_B)
-        target_B, weight_B, _, _ = tighten(
-            q_B, batch.y_B, lower_B, upper_B, self.lam, config.slack, config.both_violated == "mean",
-            config.penalty, config.penalty_width,
-        )  # fmt: skip
-        error_B = q_B - target_B
-        if config.quantiles:
-            # The bounds move the target's mean; its shape goes with it.
-            targets_BN = target_B[:, None] + batch.spread_BN
-            levels_BN = batch.levels_BN if config.implicit else None
-            gradient = quantile_gradient(outputs, targets_BN, config.error_clip, levels_BN)
-            if not config.rescale:
-                gradient = gradient * weight_B[:, None]
-        else:
-            gradient = error_B if config.rescale else error_B * weight_B
-            if config.error_clip:
-                gradient = gradient.clamp(-config.error_clip, config.error_clip)
-        if self.priorities is not None:
-            weights_B = importance(batch.share_B, self.beta)
-            gradient = gradient * (weights_B[:, None] if config.quantiles else weights_B)
-        low_gap_B, high_gap_B = (batch.lower_B - q_B).clamp(min=0), (q_B - batch.upper_B).clamp(min=0)
-        if self.priorities is not None:
-            priority_B = (q_B - batch.y_B).abs()
-            if config.priority == "violation":
-                priority_B = priority_B + low_gap_B + high_gap_B
-            self.priorities.update(rows_B, priority_B)
-        if self.luck is not None:
-            self.luck.see(q_B - batch.y_B)
-        if self.settling is not None:
-            self.settling.see(q_B)
-        columns = {
-            "samples": torch.ones_like(q_B),
-            "loss": error_B.square(),
-            "q": q_B,
-            "lower_violated": (low_gap_B > config.slack).to(q_B.dtype),
-            "lower_gap": torch.where(low_gap_B > config.slack, low_gap_B, 0.0),
-            "upper_violated": (high_gap_B > config.slack).to(q_B.dtype),
-            "upper_gap": torch.where(high_gap_B > config.slack, high_gap_B, 0.0),
-            "return_tightest": batch.by_return_B.to(q_B.dtype),
-        }
-        # What is no number stays so in a sum: from then on the sample that began it is kept, and nobody has to wait for
-        # the device meanwhile.
-        sound_B = self.telemetry["loss"][: len(q_B)].isfinite()
-        columns |= {
-            "update": self.telemetry["samples"][: len(q_B)], "row": rows_B,
-            "y": batch.y_B, "lower": batch.lower_B, "upper": batch.upper_B,
-        }  # fmt: skip
-        for name, kept in self._suspects.items():
-            kept[: len(q_B)] = torch.where(sound_B, columns[name].double(), kept[: len(q_B)])
-        for name, total in self.telemetry.items():
-            total[: len(q_B)] += columns[name]
-        return gradient
-
-    def suspects(self) -> dict[str, Tensor]:
-        """After a loss that was no number: for each place in a batch the sample with which it began there.
-
-        `update` counts the updates before it since the telemetry was last read: where it is smallest, it began.
-        """
-        return {name: tensor.clone() for name, tensor in self._suspects.items()}
-
-    @torch.no_grad()
-    def sound(self) -> bool:
-        """Whether all that was learned is numbers. Waits for the device."""
-        learned = [
-            *self.telemetry.values(),
-            *self.parameters,
-            *self.target.parameters(),
-            *self.optimiser.state().values(),
-        ]
-        return bool(torch.stack([tensor.isfinite().all() for tensor in learned]).all())
 
     @torch.no_grad()
     def bounds(
@@ -424,21 +248,143 @@ class Learner:
         upper_B = upper_BC.amin(1)
         return upper_B if self.settling is None else torch.where(self.settling.settled, upper_B, torch.inf)
 
-    def read_telemetry(self) -> dict[str, float]:
-        """Means since the last reading, by name, and a fresh start. Gaps are means over the violations."""
-        sums = torch.stack(list(self.telemetry.values())).sum(1).tolist()
-        total = dict(zip(self.telemetry, sums, strict=True))
-        for column in self.telemetry.values():
-            column.zero_()
-        samples = total.pop("samples")
-        if samples == 0:
-            return {}
-        means = {name: value / samples for name, value in total.items()}
-        for side in ("lower", "upper"):
-            count = total[f"{side}_violated"]
-            means[f"{side}_gap"] = total[f"{side}_gap"] / count if count else 0.0
+    def learn_all(self, replay: Replay, batch: Batch) -> None:
+        """One gradient step for each part of the group's batch."""
+        for part in zip(*(torch.split(column, self.config.batch_size) for column in batch), strict=True):
+            self.learn(replay, Batch(*part))
+
+    def learn(self, replay: Replay, batch: Batch) -> None:
+        """One gradient step."""
+        levels_BN = batch.levels_BN if self.config.implicit else None
+        outputs = self.online.taken(replay.by_row, batch.rows_BS, batch.actions_B, levels_BN)
+        gradient = self.pull(outputs.detach(), batch)
+        self.online.zero_grad(set_to_none=True)
+        outputs.backward(gradient)  # type: ignore[no-untyped-call]
+        self.advance()
+
+    def pull(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """The gradient of the loss with respect to the outputs; and telemetry and notes are told.
+
+        Summed over the batch, not averaged, and without the square's factor 2: as the released program.
+        """
+        config = self.config
+        q_B = self.means(outputs)
+        lower_B, upper_B, rows_B = batch.lower_B, batch.upper_B, batch.rows_BS[:, -1]
+        if self.multipliers is not None:
+            lower_B, upper_B = self.multipliers.apply(rows_B, q_B, lower_B, upper_B)
+        target_B, weight_B, _, _ = tighten(
+            q_B, batch.y_B, lower_B, upper_B, self.lam, config.slack, config.both_violated == "mean",
+            config.penalty, config.penalty_width,
+        )  # fmt: skip
+        error_B = q_B - target_B
+        if config.quantiles:
+            # The bounds move the target's mean; its shape goes with it.
+            targets_BN = target_B[:, None] + batch.spread_BN
+            levels_BN = batch.levels_BN if config.implicit else None
+            gradient = quantile_gradient(outputs, targets_BN, config.error_clip, levels_BN)
+            if not config.rescale:
+                gradient = gradient * weight_B[:, None]
+        else:
+            gradient = error_B if config.rescale else error_B * weight_B
+            if config.error_clip:
+                gradient = gradient.clamp(-config.error_clip, config.error_clip)
+        if self.priorities is not None:
+            weights_B = importance(batch.share_B, self.beta)
+            gradient = gradient * (weights_B[:, None] if config.quantiles else weights_B)
+            priority_B = (q_B - batch.y_B).abs()
+            if config.priority == "violation":
+                priority_B = priority_B + (batch.lower_B - q_B).clamp(min=0) + (q_B - batch.upper_B).clamp(min=0)
+            self.priorities.update(rows_B, priority_B)
         if self.luck is not None:
-            means["noise"] = float(self.luck.noise)
+            self.luck.see(q_B - batch.y_B)
         if self.settling is not None:
+            self.settling.see(q_B)
+        self.telemetry.count(
+            q_B, error_B, batch.y_B, batch.lower_B, batch.upper_B, batch.by_return_B, rows_B, config.slack
+        )
+        return gradient
+
+    def advance(self) -> None:
+        """From gradients to weights."""
+        if self.config.gradient_norm:
+            limit_gradient(self.parameters, self.config.gradient_norm)
+        self.optimiser.step(self.learning_rate)
+        self.online.refresh()
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """The target network becomes the online one."""
+        self.target.follow(self.online)
+        if self.settling is not None:
+            self.settling.follow()
+
+    # --------------------------------------------------------------------------------------------- what it needs beside
+
+    def keep_notes(self, replay: Replay) -> None:
+        """What some switches keep of each row of the replay. Must be called once, before the first update."""
+        config, self.lacks_notes = self.config, False
+        if config.priority != "none":
+            self.priorities = Priorities(replay, config.priority_exponent, config.priority_floor)
+        if config.bounds and config.lam_schedule == "multipliers":
+            self.multipliers = Multipliers(replay, config)
+        if config.bounds and config.horizon == "episode":
+            self.episode = EpisodeBounds(replay)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that learning changes, by the names it has in a checkpoint."""
+        state = {
+            **{f"online.{name}": tensor for name, tensor in self.online.state_dict().items()},
+            **{f"target.{name}": tensor for name, tensor in self.target.state_dict().items()},
+            **self.optimiser.state(),
+            **self.telemetry.state(),
+        }
+        for part in (self.luck, self.settling, self.priorities, self.multipliers, self.episode):
+            if part is not None:
+                state |= part.state()
+        return state
+
+    def schedule(self) -> None:
+        """Numbers that change with the steps of learning."""
+        config, steps = self.config, self.config.steps_taken(self.updates)
+        if config.lam_schedule == "annealed":
+            self.lam.fill_(ramp(config.lam, config.lam_end, steps / config.lam_steps))
+        if config.priority != "none":
+            done = steps / config.priority_beta_steps
+            self.beta.fill_(ramp(config.priority_beta_start, config.priority_beta_end, done))
+        if config.draw == "slide":
+            self.slide.fill_(ramp(1.0, 0.0, steps / config.slide_steps))
+
+    def draw(self, replay: Replay) -> Chances:
+        """The random numbers of a group."""
+        chances = replay.draw(self.config.batch_size * self.group_size, self.reach, self.generator)
+        if not self.config.implicit:
+            return chances._replace(slide=self.slide)
+        # One in each of N equal parts: as any level is as likely as any other, and their mean is near that of all.
+        size = (self.config.batch_size * self.group_size, self.config.quantiles)
+        steps = torch.arange(size[1], device=self.device)
+        levels = (steps + torch.rand(size, generator=self.generator, device=self.device)) / size[1]
+        return chances._replace(slide=self.slide, levels=levels)
+
+    def means(self, outputs: Tensor) -> Tensor:
+        """From a network's outputs to values."""
+        return outputs.mean(-1) if self.config.quantiles else outputs
+
+    @torch.no_grad()
+    def sound(self) -> bool:
+        """Whether all that was learned is numbers. Waits for the device."""
+        learned = [
+            *self.telemetry.sums.values(),
+            *self.parameters,
+            *self.target.parameters(),
+            *self.optimiser.state().values(),
+        ]
+        return bool(torch.stack([tensor.isfinite().all() for tensor in learned]).all())
+
+    def read_telemetry(self) -> dict[str, float]:
+        """What was counted since the last reading."""
+        means = self.telemetry.read()
+        if means and self.luck is not None:
+            means["noise"] = float(self.luck.noise)
+        if means and self.settling is not None:
             means["settled"] = float(self.settling.settled)
         return means
