@@ -339,7 +339,7 @@ def test_kill_minus_nine_while_saving(tmp_path: Path) -> None:
     assert rows[0] == rows[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     run = tmp_path / "run"
     words = [*TRAIN, str(run)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 import subprocess
@@ -116,6 +117,35 @@ def test_bench_measures_every_part(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"{found['tightened_update_ms']:.3f}" in told(found)
 
 
+def test_records_that_are_none(maze: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Pipes hang nobody, absurd sizes fill no memory, and a line that is none is named."""
+    for name, what in (("pipe", "is not a file"), ("huge", "too large"), ("odd", "line 1 is no line of metrics")):
+        for record in ("metrics.jsonl", "evaluations.csv"):
+            if (name, record) == ("odd", "evaluations.csv"):
+                continue
+            copy = tmp_path / f"{name}-{record}"
+            shutil.copytree(maze, copy)
+            (copy / record).unlink()
+            if name == "pipe":
+                os.mkfifo(copy / record)
+            else:
+                (copy / record).write_text('{"frames": "x"}\n{}\n')
+            if name == "huge":
+                os.truncate(copy / record, 60_000_000_000)
+            for words in (["compare", copy, maze], ["study", "rows", copy, "--out", tmp_path / "rows.csv"]):
+                assert run(*words) == 2
+                assert what in capsys.readouterr().err
+
+
+def test_a_run_without_a_checkpoint_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "maze", *SHORT, "--out", tmp_path / "run", "--quiet") == 0
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    for record in ("metrics.jsonl", "evaluations.csv"):
+        (tmp_path / "run" / record).write_text("")
+    assert run("resume", tmp_path / "run") == 0
+    assert "has no checkpoint yet: it starts again from its beginning" in capsys.readouterr().err
+
+
 def test_a_package_that_is_not_there_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -214,6 +244,8 @@ BAD = [
     (["doctor", "--device", "tpu"], "device = 'tpu': must be auto, cpu or cuda"),
     (["bench", "--seconds", "x"], "seconds = 'x': must be a number"),
     (["bench", "--rounds", "0"], "at least one round"),
+    (["train", "maze", "--out", ""], "out = '': must be a path"),
+    (["train", "maze", "--learning_rate", "1e20"], "learning_rate = 1e+20: must be at most 1e+15"),
     (["bench", "--game", "maze"], "bench measures an Atari game; maze is none"),
     (["export", "pong"], "needs --onnx"),
     (["export", "pong", "--onnx", "pong.pt"], "onnx = 'pong.pt': must end in .onnx"),

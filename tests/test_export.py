@@ -54,7 +54,10 @@ def cartpole(tmp_path_factory: pytest.TempPathFactory) -> tightrope.Agent:
 
 
 def test_a_small_game(cartpole: tightrope.Agent, tmp_path: Path) -> None:
+    (tmp_path / "c.md").write_text("my own notes")
     export.export_onnx(cartpole, tmp_path / "c.onnx", states=20)
+    assert (tmp_path / "c.md").read_text() == "my own notes"
+    assert "# An agent for CartPole-v1" in (tmp_path / "c.onnx.md").read_text()
     session = onnxruntime.InferenceSession(tmp_path / "c.onnx")
     observation = np.array([[0.01, -0.02, 0.03, 0.04]], np.float32)
     (values,) = session.run(None, {"states": observation})

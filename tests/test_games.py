@@ -244,3 +244,8 @@ def test_images_of_other_sizes_become_grey_84() -> None:
     game.send(np.array([2]))
     game.receive()
     assert Colours.told == [7], "actions start where the space starts"
+
+
+def test_gymnasiums_blackjack_is_not_ataris() -> None:
+    assert canonical("Blackjack-v1") == "Blackjack-v1"
+    assert canonical("blackjack") == canonical("ALE/Blackjack-v5") == "atari/blackjack"

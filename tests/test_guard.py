@@ -63,6 +63,8 @@ class Corridor(gymnasium.Env[np.ndarray, int]):
         if self.life == self.at and not Corridor.mended:
             if self.mischief == "raises":
                 raise ZeroDivisionError("a bug of yours\nin two lines")
+            if self.mischief == "exits":
+                sys.exit(3)
             if self.mischief == "hangs":
                 time.sleep(1000)
             if self.mischief == "swallows":
@@ -75,7 +77,9 @@ class Corridor(gymnasium.Env[np.ndarray, int]):
                 "observes NaN": np.array([0, np.nan, 0], np.float32), "shape": np.zeros(4, np.float32),
                 "dtype": np.array(["a", "b", "c"]),
             }.get(self.mischief, observation)  # fmt: skip
-            reward = {"pays NaN": np.nan, "pays nothing": None, "pays a list": [1, 2]}.get(self.mischief, reward)  # type: ignore[assignment]
+            reward = {
+                "pays NaN": np.nan, "pays nothing": None, "pays a list": [1, 2], "pays too much": 1e300,
+            }.get(self.mischief, reward)  # type: ignore[assignment]  # fmt: skip
             if self.mischief == "old API":
                 return observation, reward, over, {}
         return observation, reward, over, False, {}
@@ -94,6 +98,8 @@ def one_of_three(mischief: str, at: int = 77) -> Callable[[], Corridor]:
 
 MISCHIEF = {
     "raises": "custom raised ZeroDivisionError: a bug of yours in two lines: environment 1, {at} steps after seed",
+    "exits": "custom raised SystemExit: 3: environment 1, {at} steps after seed",
+    "pays too much": r"custom gave the reward 1e\+300: environment 1, {at} steps after seed",
     "observes NaN": "custom gave an observation that is not a number: environment 1, {at} steps after seed",
     "pays NaN": "custom gave the reward nan: environment 1, {at} steps after seed",
     "pays nothing": "custom gave the reward None: environment 1, {at} steps after seed",
@@ -229,9 +235,11 @@ def test_a_game_that_ends_at_once_or_never_is_named(tmp_path: Path, monkeypatch:
     (line,) = said(Bandit, "bandit")
     assert line.startswith("custom: every game ends at its first step (environment ")
     assert said(Corridor, "corridor") == []
+    (line,) = said(Endless, "endless")
+    assert line.startswith("custom: no game has ended in the first fifth of the run (environment ")
     monkeypatch.setattr("tightrope.trainer.ENDLESS", 100)
     monkeypatch.setattr("tightrope.evaluation.ENDLESS", 100)
-    (line,) = said(Endless, "endless")
+    line = said(Endless, "hundred")[-1]
     assert line.startswith("custom: no end of a game in 100 steps, and max_game_frames sets none (environment ")
     with pytest.raises(TightropeError, match=r"has not ended a game in 100 steps: .* seed .* eval_max_game_frames"):
         said(Endless, "evaluated", eval_every_epochs=1, epoch_frames=300, eval_max_game_frames=0)
@@ -494,6 +502,10 @@ def test_progress_in_a_log_as_json_and_in_silence(tmp_path: Path, capsys: pytest
     kept = RunFolder(tmp_path / "json").metrics()
     assert next({k: e[k] for k in kept[0]} for e in events if e["event"] == "metrics") == kept[0]
     assert events[0]["event"] in ("said", "run")
+    (row,) = [e for e in events if e["event"] == "evaluation"]
+    (end,) = [e for e in events if e["event"] == "end"]
+    assert (row["frames"], row["games"]) == (300, 2)
+    assert (end["frames"], end["score"]) == (300, row["score"])
     assert events[-1]["text"].startswith("done: 1 evaluation, best ")
 
     for words in (["--quiet"], ["--quiet", "--json"]):

@@ -93,7 +93,7 @@ def train(
         made_with={"commit": run.commit()} | run.versions(),
     )
     progress = Progress(path, config, quiet, json)
-    folder = RunFolder(path, Callbacks(callbacks, progress.say))
+    folder = RunFolder(path, Callbacks([*callbacks, progress], progress.say))
     folder.refuse_if_taken()
     trainer = Trainer(description, folder, env, network, progress.say, progress.glance)
     with closing(trainer), held(path):
@@ -148,7 +148,9 @@ def resume(
     if not folder.checkpoints.saved() and folder.ended():
         raise TightropeError(f"{path} has ended and its checkpoint was removed: there is nothing to resume")
     progress = Progress(path, description.config, quiet, json)
-    folder.callbacks = Callbacks(callbacks, progress.say)
+    folder.callbacks = Callbacks([*callbacks, progress], progress.say)
+    if not folder.checkpoints.saved():
+        progress.say(f"{path} has no checkpoint yet: it starts again from its beginning")
     with held(path):
         trainer = Trainer(description, folder, env, network, progress.say, progress.glance)
         with closing(trainer):

@@ -6,12 +6,14 @@ The front matter is the one that the Hugging Face Hub reads (https://huggingface
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tightrope import __version__
 from tightrope.config import Config, preset, preset_names
 from tightrope.errors import TightropeError, counted
 from tightrope.evaluation import Protocol, protocol, training_protocol
+from tightrope.files import read_text
 from tightrope.usage import amount
 
 if TYPE_CHECKING:
@@ -107,6 +109,14 @@ The interval is a bootstrap over the games of that one evaluation: it says how s
 nothing of what another seed would have learned. A run's *best* agent was chosen by such a score, which flatters it:
 `tightrope evaluate` plays new games.
 """
+
+
+def is_card(path: Path) -> bool:
+    """Whether a file is a model card of ours, or somebody's own text."""
+    try:
+        return 'library_name: "tightrope"' in read_text(path)
+    except (OSError, ValueError, TightropeError):
+        return False
 
 
 def card(facts: AgentFacts, use: str) -> str:

@@ -128,8 +128,8 @@ def disk_error(path: Path, problem: OSError, size: int = 0) -> TightropeError:
     """A write that failed, in a sentence that says what to do."""
     if problem.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
         return TightropeError(
-            f"no room to write {path} ({sized(size)}): free some space, then tightrope resume; what was saved "
-            "before is whole"
+            f"no room to write {path} ({sized(size)}): free some space, then try again (a run: tightrope resume); what "
+            "was saved before is whole"
         )
     return TightropeError(f"cannot write {path}: {problem.strerror or problem}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import re
@@ -53,6 +54,9 @@ def main(words: list[str] | None = None) -> None:
     """The entry point: one sentence and status 2 for what a user can mend."""
     # PyTorch's threads sleep while they wait. On cores that others use too, spinning made an evaluation 5 times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without UTF-8 shows question marks instead
+            stream.reconfigure(errors="replace")
     words = sys.argv[1:] if words is None else words
     try:
         status = run(words)
@@ -156,8 +160,10 @@ def run(words: list[str]) -> int:
 
 def numbers_for_help(words: list[str]) -> settings.Config:
     """What `train --help` shows: the numbers of the preset named, of the one that suits the game named, or paper's."""
-    if "--preset" in words[:-1]:
-        return settings.numbers(words[words.index("--preset") + 1])
+    given = [value for word, value in zip(words, [*words[1:], ""], strict=True) if word == "--preset"]
+    given += [word.partition("=")[2] for word in words if word.startswith("--preset=")]
+    if given:
+        return settings.numbers(given[-1])
     if {"-h", "--help"} & set(words) and not words[0].startswith("-"):
         from tightrope.games import canonical, default_preset
 
@@ -230,6 +236,8 @@ def check_value(name: str, value: str, kind: Any) -> None:
     elif get_origin(kind) is Literal and value not in get_args(kind):
         *others, last = get_args(kind)
         must = f"{', '.join(others)} or {last}"
+    elif kind in (Path, Path | None) and not value:
+        must = "a path"
     if must:
         raise TightropeError(f"{name} = {value!r}: must be {must}")
     if name == "study" or kind in (Path, Path | None):

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
+from tightrope.errors import printable
 from tightrope.progress import time_left
 from tightrope.run import Description, RunFolder
 
@@ -35,8 +36,8 @@ def read(path: Path) -> Compared:
     newest = folder.metrics()[-1:]
     return Compared(
         run=str(path),
-        game=description.game,
-        numbers={"preset": description.preset, "seed": description.seed, **description.config.to_dict()},
+        game=printable(description.game),
+        numbers={"preset": printable(description.preset), "seed": description.seed, **description.config.to_dict()},
         evaluations=[(int(row["frames"]), float(row["score"])) for row in folder.evaluations()],
         frames=int(newest[0]["frames"]) if newest else 0,
         seconds=float(newest[0]["seconds"]) if newest else 0.0,

@@ -356,6 +356,10 @@ def unknown_field(name: str, value: Any = None) -> TightropeError:
     )
 
 
+#: Above this a number is a slip of the finger.
+LARGEST = 1e15
+
+
 def coerce(name: str, value: Any) -> Any:
     """`value` as the field's type, or a TightropeError that names field, value and what is allowed.
 
@@ -390,7 +394,9 @@ def coerce(name: str, value: Any) -> Any:
     # `not (a <= b)` instead of `a > b`, so that not-a-number is refused too.
     if limits["low"] is not None and not (number >= limits["low"]):
         raise refusal
-    if not number <= (limits["high"] if limits["high"] is not None else 1e15):
+    if limits["high"] is None and number > LARGEST:
+        raise TightropeError(f"{name} = {number:g}: must be at most {LARGEST:g}")
+    if not number <= (limits["high"] if limits["high"] is not None else LARGEST):
         raise refusal
     if kind is int:
         if number != int(number):

@@ -14,6 +14,15 @@ class GameError(TightropeError):
     """A game that misbehaved: it raised, hung, or gave what it had not promised."""
 
 
+def printable(text: object) -> str:
+    """What a file says, without what a terminal would obey.
+
+    >>> printable("pong\x1b[2J")
+    'pong?[2J'
+    """
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text))
+
+
 def sized(count: float) -> str:
     """Bytes as a person says them.
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from tightrope.actor import Actor
 from tightrope.agent import Agent
-from tightrope.card import card, use_onnx
+from tightrope.card import card, is_card, use_onnx
 from tightrope.checkpoint import write_bytes
 from tightrope.config import Config
 from tightrope.errors import TightropeError
@@ -100,7 +100,10 @@ def export_onnx(agent: Agent, path: Path, states: int = 256) -> str:
     if not apart <= TOLERANCE * max(1.0, float(np.abs(ours).max())):
         raise TightropeError(f"{path} was not written: ONNX Runtime and PyTorch differ by {apart:.2g} on played states")
     write_bytes(path, data)
-    write_bytes(path.with_suffix(".md"), card(agent.facts, use_onnx(path.name)).encode())
+    beside = path.with_suffix(".md")
+    if beside.exists() and not is_card(beside):  # somebody's own notes
+        beside = path.with_name(path.name + ".md")
+    write_bytes(beside, card(agent.facts, use_onnx(path.name)).encode())
     return f"{path}: PyTorch and ONNX Runtime agree to {apart:.1g} on {states} states of played games"
 
 

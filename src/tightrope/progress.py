@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -127,6 +128,17 @@ class Progress:
             self._object("metrics", evaluated=evaluated, **values)
         else:
             self._put(values, every=0)
+
+    def on_evaluation(self, row: Mapping[str, Any]) -> None:
+        """As a callback: an evaluation, for programs; people are told in a sentence."""
+        if self.json:
+            self._object("evaluation", **row)
+
+    def on_end(self, agent: Any) -> None:
+        """As a callback: how it ended; without an agent it failed."""
+        if self.json:
+            facts = agent.facts if agent else None
+            self._object("end", frames=facts and facts.frames, score=facts and facts.score)
 
     def glance(self, values: dict[str, Any]) -> None:
         """How far it is, between two full lines; without a terminal once a minute is enough."""

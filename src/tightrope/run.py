@@ -155,6 +155,10 @@ def new_run_path(game: str, seed: int, root: Path = Path("runs")) -> Path:
     return path
 
 
+#: Of metrics and evaluations: ten times what the longest run of ours would write.
+RECORDS_AT_MOST = 200_000_000
+
+
 class RunFolder:
     """Where a run keeps its records. Lines are appended; a resume cuts them back to its checkpoint."""
 
@@ -265,17 +269,28 @@ class RunFolder:
         return frames >= config.frames and (not config.eval_every_epochs or frames in evaluated)
 
     def metrics(self) -> list[dict[str, Any]]:
+        """Lines of metrics, each with its frames and seconds. The last may be half written: the run may be going on."""
         try:
-            return [json.loads(line) for line in self._metrics.read_text("utf-8").splitlines()]
+            lines = read_text(self._metrics, RECORDS_AT_MOST).splitlines()
         except OSError as problem:
             raise TightropeError(f"cannot read {self._metrics}: {problem.strerror or problem}") from None
-        except (ValueError, RecursionError) as problem:
+        except ValueError as problem:
             raise TightropeError(f"{self._metrics} is damaged: {problem}") from None
+        found: list[dict[str, Any]] = []
+        for number, line in enumerate(lines, 1):
+            try:
+                values = json.loads(line)
+                float(values["frames"]), float(values["seconds"])
+            except (ValueError, TypeError, KeyError, RecursionError):
+                if number < len(lines):
+                    raise TightropeError(f"{self._metrics} is damaged: line {number} is no line of metrics") from None
+            else:
+                found.append(values)
+        return found
 
     def evaluations(self) -> list[dict[str, str]]:
         try:
-            with open(self._evaluations, encoding="utf-8", newline="") as file:
-                rows = list(csv.DictReader(file))
+            rows = list(csv.DictReader(io.StringIO(read_text(self._evaluations, RECORDS_AT_MOST), newline="")))
         except OSError as problem:
             raise TightropeError(f"cannot read {self._evaluations}: {problem.strerror or problem}") from None
         except (ValueError, csv.Error) as problem:

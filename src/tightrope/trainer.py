@@ -213,7 +213,8 @@ class Trainer:
             yield from self._train()
         except (GameError, OutOfMemoryError) as problem:
             self.save()
-            on = f"; all before it is saved: tightrope resume {self.folder.path} goes on from there"
+            trust = " --trust" if ":" in self.info.name else ""
+            on = f"; all before it is saved: tightrope resume {self.folder.path}{trust} goes on from there"
             raise type(problem)(f"{problem}{on if self.config.save_replay else ''}") from None
         except torch.OutOfMemoryError:
             raise TightropeError(
@@ -450,6 +451,7 @@ class Trainer:
         odd = {
             "every game ends at its first step": self.games >= 100 and self.games == self.steps,
             f"no end of a game in {ENDLESS:,} steps, and max_game_frames sets none": side.life_steps[env] >= ENDLESS,
+            "no game has ended in the first fifth of the run": not self.games and 5 * self.frames >= self.config.frames,
         }
         for text in {text for text, holds in odd.items() if holds} - self._remarked:
             self._remarked.add(text)
@@ -565,8 +567,8 @@ class Trainer:
 
     @contextmanager
     def stopping_on_signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM end the loop after the step in hand. A second one ends it at once, but for a checkpoint
-        that is being written."""
+        """Ctrl-C, SIGTERM and a terminal that is closed end the loop after the step in hand. A second signal ends it at
+        once, but for a checkpoint that is being written."""
 
         def stop(number: int, frame: Any) -> None:
             if self._stop:
@@ -574,7 +576,10 @@ class Trainer:
             self._stop = True
 
         try:
-            before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+            heeded = [signal.SIGINT, signal.SIGTERM]
+            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
+                heeded.append(signal.SIGHUP)
+            before = {number: signal.signal(number, stop) for number in heeded}
         except ValueError:  # not in the main thread: whoever runs that handles signals
             yield
             return

@@ -53,7 +53,9 @@ def canonical(name: str) -> str:
         return name.lower()
     if (minatar := find_minatar(name)) is not None:
         return f"minatar/{minatar}"
-    if (rom := find_rom(name)) is not None:
+    rom = find_rom(name)
+    # Gymnasium has a Blackjack-v1 of its own, which is not Atari's.
+    if rom is not None and not (name in gymnasium.registry and "ale_py" not in str(gymnasium.spec(name).entry_point)):
         return f"atari/{rom}"
 
     # "module:Id" imports a module that registers the environment, as Gymnasium itself allows.

@@ -24,6 +24,8 @@ SIDE = 84
 EnvMaker = Callable[[], "gymnasium.Env[Any, Any]"]
 Answer = TypeVar("Answer")
 
+LARGEST = float(np.finfo(np.float32).max)
+
 
 class Observations:
     """How a space's observations become frames: vectors as they are, small images by channel, others grey 84x84."""
@@ -165,7 +167,7 @@ class GymGame(Game):
             done = str(problem)
         except TightropeError:
             raise
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:  # one that asks Python to exit is no reason to lose the run
             done = f"raised {type(problem).__name__}: {' '.join(str(problem).split())[:300]}"
         raise GameError(f"{self.info.name} {done}: {self.place(env)}") from None
 
@@ -188,7 +190,8 @@ class GymGame(Game):
         parts = ("observation", "reward", "terminated", "truncated", "info")
         observation, reward, terminated, truncated, _ = _promised(answer, "step", parts)
         self._observations.check(observation)
-        if np.shape(reward) not in ((), (1,)) or not np.isfinite(np.asarray(reward, dtype=np.float64)).all():
+        # As the replay keeps it, in float32: beyond 3.4e38 it is infinite there.
+        if np.shape(reward) not in ((), (1,)) or not (np.abs(np.asarray(reward, dtype=np.float64)) < LARGEST).all():
             raise GameError(f"gave the reward {reward}")
         reward = np.asarray(reward, dtype=np.float64).item()
         return self._observations.frame(observation), reward, bool(terminated), bool(truncated)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tightrope.config import preset
 from tightrope.errors import TightropeError
@@ -95,7 +93,7 @@ def _read_run(folder: Path, arm_name: str) -> Run:
             Evaluated(int(r["epoch"]), int(r["frames"]), float(r["score"]), int(r["games"]), r["protocol"])
             for r in rows
         )
-        metrics = list(_lines(folder / "metrics.jsonl"))
+        metrics = RunFolder(folder).metrics()
     except (OSError, KeyError, TypeError, ValueError) as problem:
         raise TightropeError(f"{folder} is damaged: {type(problem).__name__} {problem}") from None
     reached = [line["frames"] for line in metrics[-1:]] + [e.frames for e in evaluations[-1:]]
@@ -104,17 +102,6 @@ def _read_run(folder: Path, arm_name: str) -> Run:
         metrics[-1]["seconds"] if metrics else None, description.device,
         description.made_with.get("commit", "unknown"), folder, tuple(metrics),
     )  # fmt: skip
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Lines of metrics. The last may be half written: the run may be going on at this moment."""
-    lines = path.read_text("utf-8").splitlines()
-    for number, line in enumerate(lines, 1):
-        try:
-            yield json.loads(line)
-        except ValueError:
-            if number < len(lines):
-                raise
 
 
 def _one_arm_for_each_name(runs: list[Run]) -> list[Run]:

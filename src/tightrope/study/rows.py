@@ -48,7 +48,8 @@ def run_rows(path: Path, commit: str = "", device: str = "", arm: str = "", erro
     for evaluation in evaluations:
         row: dict[str, Any] = blank | evaluation | facts
         until = [line for line in metrics if line["frames"] <= int(row["frames"])]
-        row |= {name: round(until[-1][name], 4) for name in TELEMETRY if until and description.config.bounds}
+        known = until[-1] if until and description.config.bounds else {}  # before learning starts nothing is counted
+        row |= {name: round(known[name], 4) for name in TELEMETRY if name in known}
         rows.append({name: str(row[name]) for name in COLUMNS})
     return rows
 

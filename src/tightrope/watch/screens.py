@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import sys
@@ -65,28 +66,41 @@ class Video:
 
 
 def write_video(path: Path, frames: Iterator[np.ndarray], rate: float) -> None:
-    """Pictures of one size, its sides even."""
+    """Pictures of one size, its sides even. An older video stays until the new one is whole."""
+    if path.is_dir():
+        raise TightropeError(f"{path} is a folder")
+    new = path.with_name(f".{path.stem}.new{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".gif":
-            from PIL import Image
-
-            images = (Image.fromarray(frame).quantize(64) for frame in frames)
-            first = next(images)
-            # In hundredths of a second, as the format counts.
-            first.save(path, save_all=True, append_images=images, duration=max(2, round(100 / rate)) * 10, loop=0)
-            return
-        import imageio_ffmpeg
-
-        first_frame = next(frames)
-        height, width = first_frame.shape[:2]
-        writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=rate, macro_block_size=2)
-        writer.send(None)
-        for frame in chain([first_frame], frames):
-            writer.send(np.ascontiguousarray(frame))
-        writer.close()
+        _write_video(new, frames, rate)
+        os.replace(new, path)
     except OSError as problem:
+        # ffmpeg's own words are many, and its pipe breaks whatever it was that went wrong.
+        if problem.errno in (None, errno.EPIPE):
+            raise TightropeError(f"cannot write {path}: is there room, and may you write there?") from None
         raise disk_error(path, problem) from None
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _write_video(path: Path, frames: Iterator[np.ndarray], rate: float) -> None:
+    if path.suffix == ".gif":
+        from PIL import Image
+
+        images = (Image.fromarray(frame).quantize(64) for frame in frames)
+        first = next(images)
+        # In hundredths of a second, as the format counts.
+        first.save(path, save_all=True, append_images=images, duration=max(2, round(100 / rate)) * 10, loop=0)
+        return
+    import imageio_ffmpeg
+
+    first_frame = next(frames)
+    height, width = first_frame.shape[:2]
+    writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=rate, macro_block_size=2)
+    writer.send(None)
+    for frame in chain([first_frame], frames):
+        writer.send(np.ascontiguousarray(frame))
+    writer.close()
 
 
 class Window:
