@@ -6,6 +6,7 @@ nobody touched, and an agent that can be loaded has the weights that were saved.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -22,8 +23,10 @@ from typing import Any
 from common import Tally, agent, arguments, in_child, outcome, same, train
 
 import tightrope
+from tightrope import compare
 from tightrope.device import cores
 from tightrope.errors import TightropeError
+from tightrope.study.rows import run_rows
 
 #: Many trials: shorter than the others.
 TINY: dict[str, Any] = {"frames": 160, "epoch_frames": 40, "checkpoint_frames": 20, "eval_max_game_frames": 15}
@@ -140,6 +143,9 @@ def trial(run: Path, expected: dict[str, Any]) -> str:
     for which, found in good.items():
         if found is not None and not any(same(found["weights"], weights) for weights in expected["agents"]):
             return f"BROKEN: wrong weights of the {which} agent"
+    for look in (compare.read, run_rows):  # what is said of them may be old; a traceback may not be
+        with contextlib.suppress(TightropeError):
+            look(run)
     try:
         tightrope.resume(run, quiet=True)
         if not same(expected["tensors"], (after := outcome(run))["tensors"]):

@@ -21,11 +21,13 @@ import torch
 from common import Tally, arguments, in_child, train
 
 import tightrope
-from tightrope import checkpoint
+from tightrope import checkpoint, compare
 from tightrope.errors import TightropeError
+from tightrope.report.read import collect
 from tightrope.run import RunFolder
 from tightrope.study import read as read_study
 from tightrope.study import survey
+from tightrope.study.rows import run_rows
 
 #: What a trial may take beyond what the process had: a run of the maze takes a few MB.
 MOST_MEMORY = 1_500_000_000
@@ -263,6 +265,15 @@ def cases() -> Iterator[Case]:
 STUDY = 'games = ["maze"]\nseeds = [0]\n'
 
 
+def as_study(run: Path) -> Path:
+    """A study whose only cell is this run."""
+    study = run.parent / "study"
+    shutil.rmtree(study, ignore_errors=True)
+    (study / "cells" / "maze" / "paper").mkdir(parents=True)
+    (study / "cells" / "maze" / "paper" / "seed-0").symlink_to(run)
+    return study
+
+
 def use(run: Path, outside: Path) -> str:
     """Everything that a person may do with a folder that came by mail."""
     refused = 0
@@ -272,6 +283,9 @@ def use(run: Path, outside: Path) -> str:
         lambda: tightrope.resume(run, quiet=True),
         lambda: read_study(run),
         lambda: survey(run),
+        lambda: compare.read(run),
+        lambda: run_rows(run),
+        lambda: collect(as_study(run)),
         lambda: tightrope.train("maze", out=run, quiet=True, frames=100, device="cpu"),
     ]
     for way in ways:
