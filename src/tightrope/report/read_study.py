@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 from tightrope.config import preset
 from tightrope.errors import TightropeError
+from tightrope.files import parse_toml, read_text
 from tightrope.report.data import (
     Arm,
     Collection,
@@ -68,17 +68,17 @@ def _plan(path: Path) -> dict[tuple[str, str, str], str]:
 def _failure(folder: Path) -> str:
     """What the study says of a cell that failed, '' of any other."""
     try:
-        status = json.loads((folder / "status.json").read_text("utf-8"))
+        status = json.loads(read_text(folder / "status.json"))
         return f"failed ({status['error']})" if status["state"] == "failed" else ""
-    except (OSError, KeyError, TypeError, ValueError):
+    except (OSError, KeyError, TypeError, ValueError, RecursionError, TightropeError):
         return ""
 
 
 def _order_of_arms(path: Path) -> list[str]:
     """As study.toml lists them, which is how its author thinks of them."""
     try:
-        return list(tomllib.loads((path / "study.toml").read_text("utf-8"))["arms"])
-    except (OSError, KeyError, TypeError, ValueError):
+        return list(parse_toml(read_text(path / "study.toml"))["arms"])
+    except (OSError, KeyError, TypeError, ValueError, TightropeError):
         return []
 
 
