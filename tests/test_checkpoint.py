@@ -346,7 +346,11 @@ def test_a_signal_saves_and_ends_cleanly(tmp_path: Path, number: signal.Signals)
     words[words.index("--frames") + 1] = "1M"
     words[words.index("--checkpoint_frames") + 1] = "1M"
     words.remove("--quiet")
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+
+    def heeding() -> None:
+        signal.signal(number, signal.SIG_DFL)  # whoever runs the tests may ignore it, as nohup does
+
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, preexec_fn=heeding)
     while not (run / "metrics.jsonl").exists() or len(RunFolder(run).metrics()) < 3:
         assert process.poll() is None
         time.sleep(0.05)
@@ -357,3 +361,18 @@ def test_a_signal_saves_and_ends_cleanly(tmp_path: Path, number: signal.Signals)
     (saved,) = RunFolder(run).checkpoints.saved()
     facts = json.loads(json.dumps(checkpoint.read(saved)[1]))
     assert facts["frames"] >= 300
+
+
+def test_a_run_under_nohup_outlives_its_terminal(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    def ignoring() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    process = subprocess.Popen([*TRAIN, str(run)], preexec_fn=ignoring)
+    while not (run / "metrics.jsonl").exists() or len(RunFolder(run).metrics()) < 2:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(timeout=60) == 0
+    assert RunFolder(run).ended()
