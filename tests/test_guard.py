@@ -236,7 +236,9 @@ def test_a_game_that_ends_at_once_or_never_is_named(tmp_path: Path, monkeypatch:
     assert line.startswith("custom: every game ends at its first step (environment ")
     assert said(Corridor, "corridor") == []
     (line,) = said(Endless, "endless")
-    assert line.startswith("custom: no game has ended in the first fifth of the run (environment ")
+    assert line.startswith(
+        "custom: no game has ended in the first fifth of the run, and max_game_frames sets no end (environment "
+    )
     monkeypatch.setattr("tightrope.trainer.ENDLESS", 100)
     monkeypatch.setattr("tightrope.evaluation.ENDLESS", 100)
     line = said(Endless, "hundred")[-1]

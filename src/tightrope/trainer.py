@@ -451,7 +451,9 @@ class Trainer:
         odd = {
             "every game ends at its first step": self.games >= 100 and self.games == self.steps,
             f"no end of a game in {ENDLESS:,} steps, and max_game_frames sets none": side.life_steps[env] >= ENDLESS,
-            "no game has ended in the first fifth of the run": not self.games and 5 * self.frames >= self.config.frames,
+            "no game has ended in the first fifth of the run, and max_game_frames sets no end": (
+                not self.games and not self.config.max_game_frames and 5 * self.frames >= self.config.frames
+            ),
         }
         for text in {text for text, holds in odd.items() if holds} - self._remarked:
             self._remarked.add(text)

@@ -9,8 +9,7 @@ from pathlib import Path
 from tightrope.config import Config, preset
 from tightrope.errors import TightropeError
 from tightrope.report.data import Arm, Collection, Evaluated, Missing, Run, changes_in_words, frames_in_words, title_of
-
-TELEMETRY = ("lower_violated", "upper_violated", "return_tightest")  # where a file has them
+from tightrope.study.rows import TELEMETRY
 
 #: Without these columns a CSV file is something else than rows of runs (results/maze.csv has its own).
 ROW_COLUMNS = dict.fromkeys(("game", "preset", "changed", "seed", "frames", "epoch", "score", "games", "protocol",

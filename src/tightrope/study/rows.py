@@ -13,7 +13,7 @@ from typing import Any
 from tightrope.checkpoint import write_bytes
 from tightrope.errors import TightropeError, counted
 from tightrope.run import Description, RunFolder
-from tightrope.study.folder import last_line, survey
+from tightrope.study.folder import survey
 from tightrope.study.plan import is_study
 
 #: How often the bounds bound, as the metrics had it when the agent was evaluated.
@@ -21,8 +21,9 @@ TELEMETRY = ("lower_violated", "upper_violated", "return_tightest")
 COLUMNS = ("game", "preset", "changed", "seed", "frames", "epoch", "score", "std", "games", "normalised_pct",
            "protocol", "run_frames", "run_seconds", "device", "torch", "commit", "arm", "state",
            *TELEMETRY)  # fmt: skip
-#: What may differ between two looks at the same run: it went on, or was run again to the same score.
-PASSING = ("run_frames", "run_seconds", "arm", "state")
+#: What may differ between two looks at the same run: it went on, or was run again to the same score; and what rows of
+#: before these columns do not have.
+PASSING = ("run_frames", "run_seconds", "arm", "state", *TELEMETRY)
 
 
 def run_rows(path: Path, commit: str = "", device: str = "", arm: str = "", error: str = "") -> list[dict[str, str]]:
@@ -32,7 +33,8 @@ def run_rows(path: Path, commit: str = "", device: str = "", arm: str = "", erro
     `error` what it failed with.
     """
     run, description = RunFolder(path), Description.from_toml(path / "config.toml")
-    last, made = last_line(path / "metrics.jsonl"), description.made_with
+    metrics, made = run.metrics(), description.made_with
+    last = metrics[-1] if metrics else {}
     reached = last.get("frames", 0)
     ended = "finished" if reached >= description.config.frames else "stopped"
     facts = {
@@ -43,7 +45,6 @@ def run_rows(path: Path, commit: str = "", device: str = "", arm: str = "", erro
     }  # fmt: skip
     blank = dict.fromkeys(COLUMNS, "") | {"frames": str(reached)}
     evaluations: list[dict[str, str]] = run.evaluations() or [{}]
-    metrics = run.metrics()
     rows = []
     for evaluation in evaluations:
         row: dict[str, Any] = blank | evaluation | facts
