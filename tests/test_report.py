@@ -348,9 +348,13 @@ def test_rows_of_one_seed_run_twice_and_of_a_run_that_went_on(tmp_path: Path) ->
     ]
     (tmp_path / "rows.csv").write_text("\n".join([header, *rows]), "utf-8")
     collection = collect(tmp_path)
-    found = [(run.arm.name, [e.score for e in run.evaluations], run.frames) for run in collection.runs]
+    found, again = (
+        [(run.arm.name, [e.score for e in run.evaluations], run.frames) for run in runs]
+        for runs in (collection.runs, collection.again)
+    )
     # What both arms changed is in neither's name.
-    assert found == [("minatar", [1, 2, 3], 300), ("minatar", [5, 6], 300), ("minatar (bounds=False)", [7], 300)]
+    assert found == [("minatar", [1, 2, 3], 300), ("minatar (bounds=False)", [7], 300)]
+    assert again == [("minatar", [5, 6], 300)]
     assert [arm.plain for arm in collection.arms] == [False, True]
     assert all(run.finished for run in collection.runs)
 
@@ -388,21 +392,33 @@ def test_the_last_five_are_those_that_all_arms_have(tmp_path: Path) -> None:
     assert "equally often on Pong" in write_report(tmp_path).read_text("utf-8")
 
 
-def test_a_run_that_was_made_again_is_counted_once(tmp_path: Path) -> None:
+def test_of_a_seed_that_was_run_again_one_run_counts(tmp_path: Path) -> None:
+    """Finished before unfinished, then evaluated most often, then newest; whatever they scored. All are listed."""
     header = (ROOT / "results" / "atari.csv").read_text("utf-8").splitlines()[0]
-    line = "atari/pong,paper,,{},{},1,{},1,30,0,paper,{},60,gpu,2,{}"
-    rows = [
-        line.format(0, 100, 1.0, 200, "first"),
-        line.format(0, 200, 2.0, 200, "first"),
-        *[line.format(0, frames, score, 300, "again") for frames, score in ((100, 1.0), (200, 2.0), (300, 9.0))],
-        *[line.format(0, frames, score, 300, "third") for frames, score in ((100, 1.0), (200, 2.0), (300, 9.0))],
-        line.format(0, 100, 1.5, 100, "other numbers"),
-        line.format(1, 100, 1.0, 100, "another seed"),
+
+    def rows(commit: str, seed: int, reached: int, scores: list[float]) -> list[str]:
+        frames = [10_000_000 * (i + 1) // len(scores) for i in range(len(scores))]
+        return [
+            f"atari/pong,paper,,{seed},{when},1,{score},1,30,0,paper,{reached},60,gpu,2,{commit}"
+            for when, score in zip(frames, scores, strict=True)
+        ]
+
+    lines = [
+        *rows("rarely", 0, 10_000_000, [20.0]),
+        *rows("chosen", 0, 10_000_000, [1.0, 2.0]),
+        *rows("unfinished", 0, 9_000_000, [1.0, 2.0, 3.0]),
+        *rows("older", 1, 10_000_000, [5.0]),
+        *rows("newer", 1, 10_000_000, [4.0]),
     ]
-    (tmp_path / "rows.csv").write_text("\n".join([header, *rows]), "utf-8")
+    (tmp_path / "rows.csv").write_text("\n".join([header, *lines]), "utf-8")
     collection = collect(tmp_path)
-    assert [run.commit for run in collection.runs] == ["again", "other numbers", "another seed"]
-    assert "of 5 runs 2 repeat another's evaluations exactly" in collection.source
+    assert [run.commit for run in collection.runs] == ["chosen", "newer"]
+    assert [run.commit for run in collection.again] == ["rarely", "unfinished", "older"]
+    assert collection.missing == [], "nothing is missing where another run of the seed was finished"
+    write_report(tmp_path)
+    listed = list(csv.DictReader((tmp_path / "report" / "table-runs.csv").read_text("utf-8").splitlines()))
+    assert sorted(row["commit"] for row in listed) == ["chosen", "newer", "older", "rarely", "unfinished"]
+    assert {row["commit"]: row["best"] for row in listed}["rarely"] == "20.0"
 
 
 def test_what_cannot_be_reported_is_said(tmp_path: Path) -> None:

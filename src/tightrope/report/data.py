@@ -104,6 +104,7 @@ class Collection:
     source: str  # what was read, in words
     runs: list[Run]
     missing: list[Missing] = field(default_factory=list)
+    again: list[Run] = field(default_factory=list)  # of a seed for which another run counts: listed, no more
     from_rows: bool = False
 
     def __post_init__(self) -> None:
@@ -146,11 +147,6 @@ class Collection:
         for run in sorted(self.runs, key=lambda run: run.seed):
             cells.setdefault((run.game, run.arm), []).append(run)
         return cells
-
-
-def seed_count(runs: Iterable[Run]) -> int:
-    """One seed that was run twice, by two versions of the code, is one seed."""
-    return len({run.seed for run in runs})
 
 
 def rom_of(game: str) -> str | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from tightrope.report.data import Arm, Collection, frames_in_words, rom_of, seed_count
+from tightrope.report.data import Arm, Collection, frames_in_words, rom_of
 from tightrope.report.statistics import Comparison, Estimate
 from tightrope.report.svg import Line
 from tightrope.report.words import fixed, spread
@@ -75,7 +75,7 @@ def seeds_of(collection: Collection, game: str, names: Sequence[str]) -> str:
     """How many seeds the curves of a game rest on, and which of them have not ended."""
     runs = {arm.name: collection.settled(game, arm) for arm in collection.arms if arm.name in names}
     unfinished = [name for name, own in runs.items() if not own[0].finished]
-    said = spread((seed_count(own) for own in runs.values()), "seed")
+    said = spread((len(own) for own in runs.values()), "seed")
     return said + (f" ({', '.join(unfinished)} not finished)" if unfinished else "")
 
 

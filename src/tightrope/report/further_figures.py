@@ -8,7 +8,7 @@ import numpy as np
 
 from tightrope.errors import counted
 from tightrope.report import statistics
-from tightrope.report.data import KINDS, Collection, frames_in_words, seed_count, title_of
+from tightrope.report.data import KINDS, Collection, frames_in_words, title_of
 from tightrope.report.figure import Figure, Panel, basis, both_widths, seeds_of, styles, to_csv, with_interval
 from tightrope.report.statistics import Comparison, Estimate, Scale, arm_scores
 from tightrope.report.svg import Line, Row, interval_chart, line_chart
@@ -43,7 +43,7 @@ def aggregates(collection: Collection, blocks: Sequence[Comparison]) -> Figure |
                         if title == "Interquartile mean":
                             said.append(f"{arm.name}: interquartile mean {with_interval(found)}%")
             lower = " (lower is better)" if title == "Optimality gap" else ""
-            seeds = spread((seed_count(collection.finished(g, arm)) for g in block.games for arm in block.arms), "seed")
+            seeds = spread((len(collection.finished(g, arm)) for g in block.games for arm in block.arms), "seed")
             note = f"{counted(len(block.games), 'game')}, {basis(block)}, {seeds}"
             panels.append(Panel(interval_chart(charted), title + lower, note))
     if not panels:

@@ -11,7 +11,7 @@ from string import ascii_lowercase
 from tightrope.checkpoint import write_bytes
 from tightrope.errors import TightropeError, counted
 from tightrope.report import further_figures, paper_figures, statistics, tables
-from tightrope.report.data import Arm, Collection, frames_in_words, seed_count, title_of
+from tightrope.report.data import Arm, Collection, frames_in_words, title_of
 from tightrope.report.figure import Figure
 from tightrope.report.paper_figures import Gain
 from tightrope.report.statistics import Comparison, Scale
@@ -79,7 +79,7 @@ def _data_uri(text: str, kind: str = "text/csv") -> str:
 
 def _facts(collection: Collection) -> list[tuple[str, str]]:
     runs = collection.runs
-    seeds = {seed_count(collection.of(game, arm)) for game in collection.games for arm in collection.arms} - {0}
+    seeds = {len(collection.of(game, arm)) for game in collection.games for arm in collection.arms} - {0}
     budgets = list(dict.fromkeys(frames_in_words(arm.frames) for arm in collection.arms))
     return [
         ("runs", f"{len(runs)}, {sum(run.finished for run in runs)} finished"),
@@ -92,7 +92,7 @@ def _facts(collection: Collection) -> list[tuple[str, str]]:
 def _caveats(collection: Collection, with_videos: bool) -> list[str]:
     """What a reader must know before believing any number below."""
     said = []
-    counts = [seed_count(collection.finished(g, a)) for g in collection.games for a in collection.arms]
+    counts = [len(collection.finished(g, a)) for g in collection.games for a in collection.arms]
     if not any(counts):
         said.append(
             "No run has reached its budget yet. Aggregates count finished runs only, so there are none; the curves and "
@@ -205,7 +205,7 @@ def _sizes(collection: Collection, gains: dict[Arm, list[Gain]]) -> dict[Arm, st
     """What each panel's numbers rest on."""
     said = {}
     for arm, found in gains.items():
-        counts = [seed_count(collection.finished(gain.game, arm)) for gain in found]
+        counts = [len(collection.finished(gain.game, arm)) for gain in found]
         said[arm] = f"{spread(counts, 'seed')} of {frames_in_words(arm.frames)} frames." if counts else ""
     return said
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tightrope.errors import counted
 from tightrope.report import statistics
-from tightrope.report.data import KINDS, Arm, Collection, frames_in_words, rom_of, seed_count, title_of
+from tightrope.report.data import KINDS, Arm, Collection, frames_in_words, rom_of, title_of
 from tightrope.report.figure import SHAPES, Figure, Panel, basis, both_widths, few, roms, seeds_of, styles, to_csv
 from tightrope.report.landmarks import landmarks, protocols, summaries
 from tightrope.report.statistics import Comparison, Scale, mean_score
@@ -188,7 +188,7 @@ def over_training(collection: Collection, blocks: Sequence[Comparison], clock: b
         if not training:
             continue
         others = [] if clock else [s for s in summaries(roms(block)) if s.agent in SHAPES and s.frames <= block.frames]
-        seeds = spread((seed_count(collection.finished(g, arm)) for g in block.games for arm in training), "seed")
+        seeds = spread((len(collection.finished(g, arm)) for g in block.games for arm in training), "seed")
         for which in ("mean", "median"):
             lines = [
                 Line(arm.name, look[arm], [(p.frames * worth[arm], getattr(p, which)) for p in points])

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tightrope.config import Config, preset
-from tightrope.errors import TightropeError
+from tightrope.errors import TightropeError, counted
 from tightrope.report.data import Arm, Collection, Evaluated, Missing, Run, changes_in_words, frames_in_words, title_of
 from tightrope.study.rows import TELEMETRY
 
@@ -44,9 +44,9 @@ def from_rows(files: list[Path], title: str) -> Collection:
         raise TightropeError(
             f"no rows of runs in {', '.join(map(str, files))}: the columns are {' '.join(ROW_COLUMNS)}"
         )
-    every = [_run_of(rows) for rows in runs]
-    once = _without_repeats(every)
-    found = _short_names(once)
+    every = _short_names([_run_of(rows) for rows in runs])
+    found = _one_for_each_seed(every)
+    again = [run for run in every if run not in found]
     missing = [
         Missing(title_of(r.game), r.arm.name, str(r.seed), f"stopped at {r.frames:,} of {r.arm.frames:,} frames")
         for r in found
@@ -59,26 +59,24 @@ def from_rows(files: list[Path], title: str) -> Collection:
         for row in unscored
     ]
     source = "result rows in " + ", ".join(read)
-    if len(once) < len(every):
-        source += f"; of {len(every)} runs {len(every) - len(once)} repeat another's evaluations exactly: counted once"
-    return Collection(title, source, found, missing, from_rows=True)
+    if again:
+        source += f" ({counted(len(again), 'run')} of seeds that were run more than once: listed, not counted)"
+    return Collection(title, source, found, missing, again, from_rows=True)
 
 
-def _without_repeats(runs: list[Run]) -> list[Run]:
-    """A run that was made again is one run: the longer where one goes on as the other began."""
+def _one_for_each_seed(runs: list[Run]) -> list[Run]:
+    """A seed that was run again, as by another version of the code, is no second seed: of its runs those that came to
+    their end, of these the one that was evaluated most often, of these the newest. No score has a say in it."""
+    chosen: dict[tuple[str, Arm, int], Run] = {}
+    for run in runs:
+        cell = (run.game, run.arm, run.seed)
+        if cell not in chosen or _thorough(run) >= _thorough(chosen[cell]):
+            chosen[cell] = run
+    return [run for run in runs if chosen[run.game, run.arm, run.seed] is run]
 
-    def repeats(one: Run, other: Run) -> bool:
-        same = (one.game, one.arm.preset, one.arm.changed, one.seed) == (
-            other.game, other.arm.preset, other.arm.changed, other.seed,
-        )  # fmt: skip
-        return same and one.evaluations == other.evaluations[: len(one.evaluations)]
 
-    def is_kept(index: int, run: Run) -> bool:
-        longer = [other for other in runs if len(other.evaluations) > len(run.evaluations)]
-        alike = [other for other in runs[:index] if len(other.evaluations) == len(run.evaluations)]
-        return not any(repeats(run, other) for other in longer + alike)
-
-    return [run for index, run in enumerate(runs) if is_kept(index, run)]
+def _thorough(run: Run) -> tuple[bool, int]:
+    return run.finished, len(run.evaluations)
 
 
 def _whole(row: dict[str, str], name: str) -> int:

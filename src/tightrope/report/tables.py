@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tightrope.errors import counted
 from tightrope.report import statistics
-from tightrope.report.data import KINDS, Arm, Collection, frames_in_words, rom_of, seed_count, title_of
+from tightrope.report.data import KINDS, Arm, Collection, frames_in_words, rom_of, title_of
 from tightrope.report.figure import basis, roms, to_csv, with_interval
 from tightrope.report.landmarks import summaries
 from tightrope.report.statistics import Comparison, Scale, arm_scores, mean_score
@@ -128,7 +128,7 @@ def table_1(collection: Collection, block: Comparison, number_: str) -> Table:
             [
                 words(arm.name),
                 Cell(str(len(block.games)), len(block.games)),
-                seeds_cell([seed_count(collection.finished(g, arm)) for g in block.games]),
+                seeds_cell([len(collection.finished(g, arm)) for g in block.games]),
                 Cell(frames_in_words(block.frames), block.frames),
                 *(percent_cell(statistics.mean_over_games(scores[kind]), 2) for kind in KINDS),
                 *(percent_cell(statistics.median_over_games(scores[kind]), 2) for kind in KINDS),
@@ -215,7 +215,7 @@ def _raw(collection: Collection, game: str, arm: Arm) -> list[Cell]:
     mark = "" if runs[0].finished else "†"
     frames = arm.frames if runs[0].finished else max(run.frames for run in runs)
     scores = [mean_score(runs, kind) for kind in KINDS]
-    size = Cell(f"{seed_count(runs)} × {frames_in_words(frames)}{mark}", seed_count(runs) * frames)
+    size = Cell(f"{len(runs)} × {frames_in_words(frames)}{mark}", len(runs) * frames)
     return [*(Cell(score_text(score) + mark, score) for score in scores), size]
 
 
@@ -243,7 +243,7 @@ def normalised_scores(collection: Collection, scale: Scale) -> Table:
                 value = scale.percent(game, mean_score(runs, kind))
                 row.append(Cell(fixed(value, 2) + mark, value))
         rows.append(row)
-    seeds = {seed_count(collection.settled(game, arm)) for game in scale.anchors for arm in arms} - {0}
+    seeds = {len(collection.settled(game, arm)) for game in scale.anchors for arm in arms} - {0}
     budgets = ", ".join(dict.fromkeys(frames_in_words(arm.frames) for arm in arms))
     return Table(
         "table-s2" if human else "table-s2-range",
@@ -348,17 +348,20 @@ def protocols(collection: Collection, block: Comparison, arm: Arm) -> str:
 def all_runs(collection: Collection) -> Table:
     columns = [
         Column("game", numeric=False), Column("arm", numeric=False), Column("seed"), Column("frames"),
-        Column("evaluations"), Column("last five since"), Column("games each"), Column("protocol", numeric=False),
+        Column("evaluations"), Column("best"), Column("last"), Column("last five since"), Column("games each"),
+        Column("protocol", numeric=False),
         Column("wall-clock"), Column("device", numeric=False), Column("commit", numeric=False),
     ]  # fmt: skip
     rows = []
-    for run in sorted(collection.runs, key=lambda r: (title_of(r.game), r.arm.name, r.seed)):
+    for run in sorted(collection.runs + collection.again, key=lambda r: (title_of(r.game), r.arm.name, r.seed)):
         five = run.evaluations[-5:]
+        mark = "‡" if run in collection.again else ""
         rows.append(
             [
-                words(title_of(run.game)), words(run.arm.name), Cell(str(run.seed), run.seed),
+                words(title_of(run.game)), words(run.arm.name), Cell(f"{run.seed}{mark}", run.seed),
                 Cell(frames_in_words(run.frames) + ("" if run.finished else "†"), run.frames),
                 Cell(str(len(run.evaluations)), len(run.evaluations)),
+                *([score_cell(run.best), score_cell(run.last)] if five else [EMPTY, EMPTY]),
                 Cell(frames_in_words(five[0].frames), five[0].frames) if five else EMPTY,
                 Cell(str(five[-1].games), five[-1].games) if five else EMPTY,
                 words(" and ".join(sorted({e.protocol for e in run.evaluations}))),
@@ -370,6 +373,7 @@ def all_runs(collection: Collection) -> Table:
         "table-runs", "All runs",
         "“Last five since” says how far back the mean of the last five evaluations reaches. Protocol “paper”: 30 games "
         "from up to 30 random no-ops, ε 0.05, at most 18,000 frames each (outside Atari no no-ops and the run's own "
-        "limit); “run”: the run's own settings differ from it. † not finished.",
+        "limit); “run”: the run's own settings differ from it. † not finished. ‡ not counted: of the runs "
+        "of one seed counts one that was finished, of these the one evaluated most often, of these the newest.",
         columns, rows,
     )  # fmt: skip
