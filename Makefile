@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-gpu torture lint format docs figures tutorial maze-study bundle clean
+.PHONY: demo test test-gpu torture lint format docs figures pictures tutorial maze-study bundle clean
 
 demo: $(VENV)/ready
 	$(BIN)/tightrope demo
@@ -39,6 +39,10 @@ docs: $(VENV)/ready
 # What the pages show of real runs, about a minute each: the figures, and the tutorial's notebook run anew.
 figures: $(VENV)/ready
 	$(BIN)/python docs/_make/figures.py
+
+# The report's pictures in README and pages, of the rows in results/; needs Chromium.
+pictures: $(VENV)/ready
+	$(BIN)/python docs/_make/pictures.py
 
 tutorial: $(VENV)/ready
 	$(BIN)/python docs/_make/notebook.py

@@ -147,7 +147,7 @@ def test_mean_and_median_against_the_clock(study: Path) -> None:
 def test_aggregates_by_definition(study: Path) -> None:
     def value(measure: str) -> float:
         found = row_of(study / "figure-aggregates.csv", measure=measure, arm="paper", score_kind="last_five")
-        assert float(found["low_95"]) <= float(found["value_pct"]) <= float(found["high_95"])
+        assert (found["low_95"], found["high_95"]) == ("", ""), "of two seeds"
         return float(found["value_pct"])
 
     # The six runs' means of the last five are 10, 10, 10, 30, 42, 52: a quarter of six off each end is one run.
@@ -182,6 +182,84 @@ def test_aggregates_agree_with_rliable(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = statistics.performance_profile(ours, np.array([0.0, 50, 100]))
     assert [p.value for p in profile] == [100, 25, 25]
     assert [(p.low, p.high) for p in profile] == [(100, 100), (0, 50), (0, 50)]
+
+
+def test_three_seeds_of_every_game_have_an_interval(tmp_path: Path) -> None:
+    """And no more seeds of one game count than of another: Pong's fourth would move the mean of all runs to 16."""
+    percents = {"atari/pong": (1, 2, 3, 100), "atari/freeway": (1, 2, 3)}
+    for game, own in percents.items():
+        rom = game.removeprefix("atari/")
+        for seed, percent in enumerate(own):
+            write_run(tmp_path / "cells" / rom / "paper" / f"seed-{seed}", game, "paper", seed, [raw(rom, percent)])
+    write_report(tmp_path)
+    found = row_of(tmp_path / "report" / "figure-aggregates.csv", measure="Interquartile mean", score_kind="last")
+    assert float(found["value_pct"]) == pytest.approx(2)
+    assert 1 <= float(found["low_95"]) < 2 < float(found["high_95"]) <= 3
+    assert row_of(tmp_path / "report" / "table-1.csv", arm="paper")["seeds"] == "3"
+
+
+def test_a_tightened_arm_is_compared_with_the_plain_one_that_is_most_like_it(tmp_path: Path) -> None:
+    arms: dict[str, dict[str, object]] = {
+        "none-0": {"preset": "dqn"},
+        "none-25": {"preset": "dqn", "sticky": 0.25},
+        "paper-0": {"preset": "paper"},
+        "paper-25": {"preset": "paper", "sticky": 0.25},
+        "lower-25": {"preset": "paper", "sticky": 0.25, "use_upper": False},
+    }
+    write_study(tmp_path, GAMES[:2], arms, (0,), lambda game, arm, seed: [1.0, 2.0])
+    write_report(tmp_path)
+    pairs = {(row["arm"], row["against"]) for row in read(tmp_path / "report" / "figure-2.csv")}
+    assert pairs == {("paper-0", "none-0"), ("paper-25", "none-25"), ("lower-25", "none-25")}
+    assert {(r["arm"], r["against"]) for r in read(tmp_path / "report" / "figure-probability.csv")} == pairs
+
+
+def test_curves_are_averaged_over_what_all_arms_have(tmp_path: Path) -> None:
+    """One arm was evaluated eight times, the other after every second of those: both averages are of 2, 4, 6 and 8."""
+    for name, scores in (("paper", [1.0, 2, 3, 4, 5, 6, 7, 8]), ("dqn", [20.0, 40, 60, 80])):
+        write_run(tmp_path / "cells" / "pong" / name / "seed-0", "atari/pong", name, 0, scores)
+    html = write_report(tmp_path).read_text("utf-8")
+    rows = [row for row in read(tmp_path / "report" / "figure-3.csv") if row["arm"] == "paper"]
+    assert [float(row["score"]) for row in rows] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [row["smoothed"] and float(row["smoothed"]) for row in rows] == ["", 2, "", 3, "", 4, "", 5]
+    assert "averages over 10M frames" in html
+    runs = {row["arm"]: row["last five since"] for row in read(tmp_path / "report" / "table-runs.csv")}
+    assert runs == {"paper": "2500000", "dqn": "2500000"}
+
+
+@pytest.fixture(scope="module")
+def many_arms(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eleven arms with bounds, each better than the one before it, and three without."""
+    arms: dict[str, dict[str, object]] = {f"lam-{i}": {"preset": "paper", "lam": i} for i in range(1, 12)}
+    arms |= {f"plain-{i}": {"preset": "dqn", "gamma": 1 - 0.01 * i} for i in range(1, 4)}
+    folder = tmp_path_factory.mktemp("many")
+    write_study(folder, GAMES, arms, (0,), lambda game, arm, seed: [float(arm.split("-")[1])] * 6)
+    write_report(folder)
+    return folder / "report"
+
+
+def test_of_many_arms_the_best_are_drawn_and_all_are_in_the_data(many_arms: Path) -> None:
+    html = (many_arms / "index.html").read_text("utf-8")
+    figure = html[html.index('<figure id="figure-3"') :]
+    legend = re.findall(r"</svg>([a-z]+-[0-9]+)</li>", figure[: figure.index("</ul>")])
+    assert legend == ["lam-6", "lam-7", "lam-8", "lam-9", "lam-10", "lam-11", "plain-2", "plain-3"]
+    for name in ("figure-2.csv", "figure-3.csv", "figure-s1.csv", "figure-profiles.csv", "figure-telemetry.csv"):
+        assert {row["arm"] for row in read(many_arms / name)} >= {f"lam-{i}" for i in range(1, 12)}, name
+    assert "the other 6 are in the CSV" in html
+
+
+def test_tables_of_many_arms_have_a_line_for_each(many_arms: Path) -> None:
+    found = read(many_arms / "table-s1.csv")
+    assert len(found) == 3 * 14
+    row = row_of(many_arms / "table-s1.csv", game="Pong", arm="lam-7")
+    assert float(row["this report: best"]) == 7
+    assert float(row["published: He et al."]) == 19.4
+
+
+def test_a_report_goes_where_it_is_told_to(tmp_path: Path) -> None:
+    rows = (ROOT / "results" / "atari.csv").read_text("utf-8")
+    (tmp_path / "one.csv").write_text(rows, "utf-8")
+    assert write_report(tmp_path / "one.csv") == tmp_path / "report-one" / "index.html"
+    assert write_report(tmp_path / "one.csv", out=tmp_path / "here").parent == tmp_path / "here"
 
 
 def test_telemetry_of_the_bounds(study: Path) -> None:
@@ -234,7 +312,8 @@ def test_games_without_a_human_reference(tmp_path: Path) -> None:
     assert "no human reference" in html
     assert "Optimality gap" not in html
     assert "One seed each: no interval can be given" in html
-    assert "No interval can be given for dqn, tightened" in html
+    assert "An aggregate over a single game" in html
+    assert not (tmp_path / "report" / "figure-aggregates.csv").exists()
 
 
 def test_an_incomplete_study_says_what_is_missing(tmp_path: Path) -> None:
@@ -309,7 +388,7 @@ def test_rows_of_runs_made_elsewhere(tmp_path: Path) -> None:
     ours = row_of(tmp_path / "report" / "table-s1.csv", game="Breakout")
     assert [round(float(ours[f"{arm}: best"]), 1) for arm in ("paper", "dqn")] == [51.7, 96.2]
     assert "stopped at 8,000,488 of 10,000,000 frames" in html
-    assert write_report(tmp_path / "atari.csv") == tmp_path / "report" / "index.html"
+    assert write_report(tmp_path / "atari.csv") == tmp_path / "report-atari" / "index.html"
 
 
 def test_budgets_are_arms_of_their_own(tmp_path: Path) -> None:
@@ -518,7 +597,7 @@ def test_tables_sort_by_mouse_and_by_keyboard(browser: Browser, study: Path) -> 
     browser.press_enter()
     assert browser.run(games) == ["Breakout", "Freeway", "Pong"]
     assert browser.run(sorted_by)[:3] == ["none", "descending", "none"]
-    browser.click("#table-1 thead tr:last-child th:nth-child(5) button")
+    browser.click("#table-1 thead tr:last-child th:nth-child(2) button")  # mean, by the best evaluation
     arms = browser.run("[...document.querySelectorAll('#table-1 tbody th')].map(cell => cell.innerText)")
     assert arms[:3] == ["dqn", "paper", "He et al. 2017, these games"], "references stay below"
 
@@ -543,6 +622,20 @@ def test_light_and_dark(browser: Browser, study: Path) -> None:
     browser.call("Emulation.setEmulatedMedia", media="print")
     assert browser.run(ground) == "rgb(255, 255, 255)"
     assert browser.run("getComputedStyle(document.querySelector('nav')).display") == "none"
+    browser.call("Emulation.setEmulatedMedia", media="", features=[])
+
+
+def test_in_print_no_table_is_wider_than_the_page(browser: Browser, study: Path, many_arms: Path) -> None:
+    """An A4 page less its margins is 182 mm, 688 pixels."""
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    browser.call("Emulation.setDeviceMetricsOverride", width=688, height=1000, deviceScaleFactor=1, mobile=False)
+    for report in (study, many_arms):
+        browser.open(report / "index.html")
+        assert browser.run("Math.max(...[...document.querySelectorAll('table')].map(t => t.scrollWidth))") <= 688
+        # Buttons are not painted in the heading that a table repeats on its next page.
+        displays = "[...new Set([...document.querySelectorAll('th button')].map(b => getComputedStyle(b).display))]"
+        assert browser.run(displays) == ["contents"]
+    browser.call("Emulation.clearDeviceMetricsOverride")
     browser.call("Emulation.setEmulatedMedia", media="", features=[])
 
 

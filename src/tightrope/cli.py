@@ -469,7 +469,7 @@ def study_report(args: StudyReport) -> int:
 
     from tightrope.report import write_report
 
-    page = write_report(args.study, videos=args.videos)
+    page = write_report(args.study, out=args.out, videos=args.videos)
     print(page)
     if args.open:
         webbrowser.open(Path(page).resolve().as_uri())

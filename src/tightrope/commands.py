@@ -79,7 +79,7 @@ class Evaluate:
     """
 
     run: Run
-    """folder of a run, an agent's file, or a game whose trained agent comes with the package: pong"""
+    """folder of a run, an agent's file, or a game whose trained agent comes with the package: alien, breakout, pong"""
     episodes: Annotated[int, said("N", "30 games")] = 30
     """games to play"""
     protocol: Annotated[str, said("paper|sticky")] = "paper"
@@ -120,7 +120,7 @@ class Watch:
     """
 
     run: Run
-    """folder of a run, an agent's file, or a game whose trained agent comes with the package: pong"""
+    """folder of a run, an agent's file, or a game whose trained agent comes with the package: alien, breakout, pong"""
     video: Annotated[Path | None, said("FILE", "a window, else the terminal, else watch.gif")] = None
     """write the game to this .mp4 or .gif"""
     seed: Seed = 0
@@ -146,7 +146,7 @@ class Export:
     """
 
     run: Run
-    """folder of a run, an agent's file, or a game whose trained agent comes with the package: pong"""
+    """folder of a run, an agent's file, or a game whose trained agent comes with the package: alien, breakout, pong"""
     onnx: Annotated[Path, said("FILE")] = MISSING
     """the file to write; its model card goes beside it"""
     states: Annotated[int, said("N", "256 states")] = 256
@@ -255,13 +255,16 @@ class StudyStatus:
 
 @dataclass
 class StudyReport:
-    """Make one web page, tables and figures of a study.
+    """Make one web page, tables and figures of a study, or of result rows.
 
     tightrope study report runs/laptop --videos --open
+    tightrope study report results/atari.csv --out report
     """
 
     study: Annotated[Positional[Path], said("STUDY")]
-    """folder of the study"""
+    """folder of the study, a CSV file of result rows, or a folder of such"""
+    out: Annotated[Path | None, said("DIR", "report in that folder; beside a file report-NAME")] = None
+    """folder of the report"""
     open: Flag = False
     """open the page in the browser"""
     videos: Flag = False

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tightrope.config import Config
 from tightrope.scores import references
 
 #: Fields that say how a run was recorded. They do not make another method of it, and so no other arm.
@@ -38,6 +39,7 @@ class Arm:
     changed: str
     plain: bool  # no bounds: DQN
     frames: int  # the budget
+    settings: frozenset[tuple[str, str]] = frozenset()  # all of them but the bookkeeping, where they are known
 
     @property
     def about(self) -> str:
@@ -77,10 +79,13 @@ class Run:
         return round(evaluation.frames / self.arm.frames, 3)
 
     @property
+    def comparable(self) -> tuple[Evaluated, ...]:
+        """Those evaluations that the others have too: one arm's mean must not reach further back than another's."""
+        return tuple(e for e in self.evaluations if self.when(e) in self.shared) or self.evaluations
+
+    @property
     def last_five(self) -> float:
-        """Of those evaluations that the others have too: one arm's mean must not reach further back than another's."""
-        alike = [e for e in self.evaluations if self.when(e) in self.shared] or self.evaluations
-        return statistics.fmean(e.score for e in alike[-5:])
+        return statistics.fmean(e.score for e in self.comparable[-5:])
 
     def score(self, kind: str) -> float:
         return float(getattr(self, kind))
@@ -119,8 +124,10 @@ class Collection:
 
     @cached_property
     def arms(self) -> list[Arm]:
-        """Tightened before plain, larger budgets later, else in the order of first appearance."""
-        return sorted(dict.fromkeys(run.arm for run in self.runs), key=lambda arm: (arm.frames, arm.plain))
+        """Smaller budgets first, tightened before plain, many games before few; else in order of appearance."""
+        arms = dict.fromkeys(run.arm for run in self.runs)
+        games = {arm: len({run.game for run in self.runs if run.arm == arm}) for arm in arms}
+        return sorted(arms, key=lambda arm: (arm.frames, arm.plain, -games[arm]))
 
     @cached_property
     def games(self) -> list[str]:
@@ -137,9 +144,9 @@ class Collection:
         return self.finished(game, arm) or self.of(game, arm)
 
     def baseline(self, game: str, arm: Arm) -> Arm | None:
-        """The plain arm to compare with on this game: of the same budget, the one with the fewest changes."""
+        """The plain arm to compare with on this game: of the same budget, the one whose settings differ least."""
         plain = [a for a in self.arms if a.plain and a.frames == arm.frames and a != arm and self.finished(game, a)]
-        return min(plain, key=lambda a: len(a.changed.split()), default=None)
+        return min(plain, key=lambda a: (len(a.settings ^ arm.settings), len(a.changed.split())), default=None)
 
     @cached_property
     def _by_cell(self) -> dict[tuple[str, Arm], list[Run]]:
@@ -170,6 +177,10 @@ def title_of(game: str) -> str:
     family, _, name = game.partition("/")
     spoken = name.replace("_", " ").title()
     return {"minatar": f"MinAtar {spoken}", "atari": spoken}.get(family, game)
+
+
+def settings_of(config: Config) -> frozenset[tuple[str, str]]:
+    return frozenset((name, str(value)) for name, value in config.to_dict().items() if name not in BOOKKEEPING)
 
 
 def changes_in_words(pairs: Iterable[tuple[str, Any]]) -> str:

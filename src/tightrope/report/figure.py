@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from markupsafe import Markup
 
 from tightrope.report.data import Arm, Collection, frames_in_words, rom_of
-from tightrope.report.statistics import Comparison, Estimate
+from tightrope.report.statistics import Comparison, Estimate, mean_score, scales
 from tightrope.report.svg import Line
 from tightrope.report.words import fixed, spread
 
 WIDE, NARROW = 760, 360
 COLOURS = 6
+MOST_DRAWN = 8  # arms in one drawing: more could not be told apart
 
 #: Agents of other projects that are drawn, with their shapes; the table of landmarks has them all.
 SHAPES = {"DQN (Dopamine)": "square", "Rainbow (Dopamine)": "triangle", "IQN (Dopamine)": "down", "BTR": "diamond"}
@@ -50,9 +51,41 @@ def to_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return text.getvalue()
 
 
-def styles(arms: Sequence[Arm]) -> dict[Arm, str]:
+def drawn(collection: Collection) -> list[Arm]:
+    """The arms that drawings show: all, or of many the plain ones (at most two) and those with the best means."""
+    if len(collection.arms) <= MOST_DRAWN:
+        return collection.arms
+    anchored = [(scale, game) for scale in scales(collection) for game in scale.anchors]
+    standing = {}
+    for arm in collection.arms:
+        found = [
+            scale.percent(game, mean_score(runs, "last_five"))
+            for scale, game in anchored
+            if (runs := collection.settled(game, arm))
+        ]
+        standing[arm] = len(found), sum(found)
+    best_first = sorted(collection.arms, key=lambda arm: standing[arm], reverse=True)
+    plain = [arm for arm in best_first if arm.plain][:2]
+    chosen = plain + [arm for arm in best_first if arm not in plain][: MOST_DRAWN - len(plain)]
+    return [arm for arm in collection.arms if arm in chosen]
+
+
+def not_drawn(collection: Collection) -> str:
+    """For a caption: which arms its drawing leaves out."""
+    left_out = len(collection.arms) - len(drawn(collection))
+    if not left_out:
+        return ""
+    return (
+        f" Of {len(collection.arms)} arms those without bounds (at most two) and the best of the others are drawn; the "
+        f"other {left_out} are in the CSV."
+    )
+
+
+def styles(collection: Collection) -> dict[Arm, str]:
     """Plain DQN in the colour of ink, as in the paper; the others in colours that the colour-blind can tell apart."""
     found = {}
+    arms = drawn(collection)
+    arms = arms + [arm for arm in collection.arms if arm not in arms]
     for plain in (False, True):
         for i, arm in enumerate(arm for arm in arms if arm.plain == plain):
             colour = "plain" if plain else f"c{i % COLOURS}"

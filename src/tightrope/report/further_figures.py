@@ -9,7 +9,18 @@ import numpy as np
 from tightrope.errors import counted
 from tightrope.report import statistics
 from tightrope.report.data import KINDS, Collection, frames_in_words, title_of
-from tightrope.report.figure import Figure, Panel, basis, both_widths, seeds_of, styles, to_csv, with_interval
+from tightrope.report.figure import (
+    Figure,
+    Panel,
+    basis,
+    both_widths,
+    drawn,
+    not_drawn,
+    seeds_of,
+    styles,
+    to_csv,
+    with_interval,
+)
 from tightrope.report.statistics import Comparison, Estimate, Scale, arm_scores
 from tightrope.report.svg import Line, Row, interval_chart, line_chart
 from tightrope.report.words import clipped, fixed, spread
@@ -17,7 +28,7 @@ from tightrope.report.words import clipped, fixed, spread
 
 def aggregates(collection: Collection, blocks: Sequence[Comparison]) -> Figure | None:
     """Interquartile mean, median, mean and optimality gap, with intervals where there are seeds."""
-    look = styles(collection.arms)
+    look = styles(collection)
     panels, rows, said = [], [], []
     for block in blocks:
         measures: dict[str, Callable[[statistics.Scores], Estimate]] = {
@@ -43,7 +54,7 @@ def aggregates(collection: Collection, blocks: Sequence[Comparison]) -> Figure |
                         if title == "Interquartile mean":
                             said.append(f"{arm.name}: interquartile mean {with_interval(found)}%")
             lower = " (lower is better)" if title == "Optimality gap" else ""
-            seeds = spread((len(collection.finished(g, arm)) for g in block.games for arm in block.arms), "seed")
+            seeds = spread(statistics.seed_counts(collection, block, block.arms), "seed")
             note = f"{counted(len(block.games), 'game')}, {basis(block)}, {seeds}"
             panels.append(Panel(interval_chart(charted), title + lower, note))
     if not panels:
@@ -72,14 +83,11 @@ def interval_remark(collection: Collection, blocks: Sequence[Comparison]) -> str
     )
     if not alone:
         return ""
-    return (
-        f"No interval can be given for {', '.join(alone)}: one seed of a game says nothing about how seeds vary, and "
-        "every game needs at least two."
-    )
+    return f"No interval is given for {', '.join(alone)}: every game needs at least {statistics.LEAST_SEEDS} seeds."
 
 
 def probability(collection: Collection, scales: Sequence[Scale]) -> Figure | None:
-    look = styles(collection.arms)
+    look = styles(collection)
     panels, rows, said = [], [], []
     for scale in scales:
         charted = []
@@ -114,7 +122,8 @@ def probability(collection: Collection, scales: Sequence[Scale]) -> Figure | Non
         "figure-probability", "Probability of improvement",
         "The chance that a run of the first arm beats a run of the second on a game picked at random, a draw counting "
         "half; by the mean of the last five evaluations. At 0.5 there is nothing between them. It needs no "
-        "normalisation. Lines: 95% intervals, stratified bootstrap over seeds, where every game has two seeds or more.",
+        "normalisation. Lines: 95% intervals, stratified bootstrap over seeds, "
+        f"where every game has {statistics.LEAST_SEEDS} seeds or more.",
         "Probability of improvement over the plain arm. " + "; ".join(said) + ".",
         to_csv(("arm", "against", "scale", "games", "runs", "runs_against", "probability", "low_95", "high_95"), rows),
         panels, layout="stack",
@@ -122,7 +131,7 @@ def probability(collection: Collection, scales: Sequence[Scale]) -> Figure | Non
 
 
 def profiles(collection: Collection, blocks: Sequence[Comparison]) -> Figure | None:
-    look = styles(collection.arms)
+    look, shown = styles(collection), drawn(collection)
     panels, rows, said = [], [], []
     for block in blocks:
         scores = {arm: arm_scores(collection, block, arm, "last_five") for arm in block.arms}
@@ -134,11 +143,14 @@ def profiles(collection: Collection, blocks: Sequence[Comparison]) -> Figure | N
             profile = statistics.performance_profile(found, thresholds)
             shares = list(zip(thresholds.tolist(), profile, strict=True))
             band = [(t, p.low, p.high) for t, p in shares if p.low is not None and p.high is not None]
-            lines.append(Line(arm.name, look[arm], [(t, p.value) for t, p in shares], band))
+            if arm in shown:
+                lines.append(Line(arm.name, look[arm], [(t, p.value) for t, p in shares], band))
             rows += [(arm.name, block.scale.name, len(block.games), t, p.value, *p.ends) for t, p in shares]
             level = 100.0 if thresholds[-1] >= 100 else float(thresholds[40])
             above = statistics.performance_profile(found, np.array([level]))[0].value
             said.append(f"{arm.name}: {fixed(above, 0)}% of runs above {level:.0f}%")
+        if not lines:
+            continue
         drawing = both_widths(
             lambda width, css, lines=lines, thresholds=thresholds, block=block: line_chart(  # type: ignore[misc]
                 lines, width=width, height=260, x_range=(0, float(thresholds[-1])), y_range=(0, 100),
@@ -149,12 +161,13 @@ def profiles(collection: Collection, blocks: Sequence[Comparison]) -> Figure | N
         panels.append(Panel(drawing, f"{counted(len(block.games), 'game')}, {frames_in_words(block.frames)} frames"))
     if not panels:
         return None
-    legend = [(look[arm], arm.name) for arm in collection.arms if any(row[0] == arm.name for row in rows)]
+    legend = [(look[arm], arm.name) for arm in shown if any(row[0] == arm.name for row in rows)]
     return Figure(
         "figure-profiles", "Performance profiles",
         "The share of runs that score above τ, every game counting the same; higher is better. By the mean of the last "
         "five evaluations. Bands: 95% intervals, stratified bootstrap over seeds. "
-        + interval_remark(collection, blocks),
+        + interval_remark(collection, blocks)
+        + not_drawn(collection),
         "Performance profiles. " + "; ".join(said) + ".",
         to_csv(("arm", "scale", "games", "threshold_pct", "share_above_pct", "low_95", "high_95"), rows),
         panels, legend, layout="stack",
@@ -162,12 +175,16 @@ def profiles(collection: Collection, blocks: Sequence[Comparison]) -> Figure | N
 
 
 def bound_telemetry(collection: Collection) -> Figure | None:
+    shown = drawn(collection)
     panels, rows, said = [], [], []
     colours = dict(zip(statistics.TELEMETRY, ("c0", "c1", "c2 dash-1"), strict=True))
     for arm in collection.arms:
         for game in collection.games:
             points = statistics.telemetry(collection.settled(game, arm)) if not arm.plain else []
             if not points:
+                continue
+            rows += [(game, arm.name, round(p["frames"]), *(p[name] for name in statistics.TELEMETRY)) for p in points]
+            if arm not in shown:
                 continue
             lines = [
                 Line(label, colours[name], [(p["frames"], p[name]) for p in points])
@@ -179,7 +196,6 @@ def bound_telemetry(collection: Collection) -> Figure | None:
                 x_tick=frames_in_words, y_tick=lambda v: f"{v:g}%", x_label="frames",
             )  # fmt: skip
             panels.append(Panel(drawing, title_of(game), f"{arm.name}, {seeds_of(collection, game, [arm.name])}"))
-            rows += [(game, arm.name, round(p["frames"]), *(p[name] for name in statistics.TELEMETRY)) for p in points]
             said.append(
                 f"{title_of(game)}, {arm.name}, at the end: lower {fixed(points[-1]['lower_violated'], 0)}%, "
                 f"upper {fixed(points[-1]['upper_violated'], 0)}%, return {fixed(points[-1]['return_tightest'], 0)}%"
@@ -189,7 +205,7 @@ def bound_telemetry(collection: Collection) -> Figure | None:
     return Figure(
         "figure-telemetry", "How often each bound binds",
         "Share of sampled steps whose lower or upper bound is violated, and share whose tightest lower bound is the "
-        "return R_j that the episode really achieved; mean over seeds.",
+        f"return R_j that the episode really achieved; mean over seeds.{not_drawn(collection)}",
         "Bound violations over training. " + "; ".join(said) + ".",
         to_csv(("game", "arm", "frames", *(f"{name}_pct" for name in statistics.TELEMETRY)), rows),
         panels, [(colours[name], label) for name, label in statistics.TELEMETRY.items()],

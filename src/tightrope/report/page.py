@@ -130,7 +130,10 @@ def _caveats(collection: Collection, with_videos: bool) -> list[str]:
             "more. The mean of the last five counts those that all have."
         )
     if collection.from_rows:
-        said.append("Made from result rows alone: they hold no agents, so no video either.")
+        said.append(
+            "Made from result rows alone: they hold no agents, so no video either, and do not say what was planned, so "
+            "that a study half run looks whole."
+        )
     elif not with_videos:
         said.append("No videos: they are made when asked for (--videos).")
     return said
@@ -176,8 +179,8 @@ def _paper(
             gains = {arm: paper_figures.against_200m(collection, scale, arm) for arm in tightened}
             parts.append(
                 paper_figures.improvement(
-                    "figure-1", "Figure 1. Improvement over DQN at 200M frames", "DQN trained for 200M frames "
-                    "(Mnih et al., 2015)", rule, gains, _sizes(collection, gains),
+                    collection, "figure-1", "Figure 1. Improvement over DQN at 200M frames",
+                    "DQN trained for 200M frames (Mnih et al., 2015)", rule, gains, _sizes(collection, gains),
                 )
             )  # fmt: skip
         else:
@@ -186,8 +189,9 @@ def _paper(
         suffix, more = ("", "") if scale.name == "human" else ("-range", ", games without a human reference")
         parts.append(
             paper_figures.improvement(
-                f"figure-2{suffix}", f"Figure 2. Improvement over our own DQN at the same budget{more}",
-                "the plain arm of the same budget", rule, own, _sizes(collection, own),
+                collection, f"figure-2{suffix}", f"Figure 2. Improvement over our own DQN at the same budget{more}",
+                "the plain arm that is nearest in its settings and of the same budget", rule, own,
+                _sizes(collection, own),
             )
         )  # fmt: skip
         if parts[-1] is None and len(scales) == 1:
@@ -222,10 +226,13 @@ def _beyond(collection: Collection, scales: list[Scale], blocks: list[Comparison
     if not blocks:
         section.text.append("No run is finished, so there is nothing to aggregate yet.")
         return section
-    parts: list[Figure | Table | None] = [further_figures.aggregates(collection, blocks)]
-    parts += [tables.aggregate_table(collection, b, "" if i == 0 else f"-{i + 1}") for i, b in enumerate(blocks)]
-    parts += [further_figures.probability(collection, scales), further_figures.profiles(collection, blocks)]
-    parts.append(paper_figures.over_training(collection, blocks, clock=True))
+    wide = [block for block in blocks if len(block.games) > 1]
+    if len(wide) < len(blocks):
+        section.text.append("An aggregate over a single game would be that game's score, and is left out.")
+    parts: list[Figure | Table | None] = [further_figures.aggregates(collection, wide)]
+    parts += [tables.aggregate_table(collection, b, "" if i == 0 else f"-{i + 1}") for i, b in enumerate(wide)]
+    parts += [further_figures.probability(collection, scales), further_figures.profiles(collection, wide)]
+    parts.append(paper_figures.over_training(collection, wide, clock=True))
     section.parts = [part for part in parts if part is not None]
     return section
 
@@ -265,7 +272,7 @@ def _runs(collection: Collection) -> Section:
                 [[tables.words(text) for text in (m.game, m.arm, m.seed, m.why)] for m in collection.missing],
             )
         )  # fmt: skip
-    else:
+    elif not collection.from_rows:
         section.text.append("Nothing that was planned is missing.")
     section.parts.append(tables.all_runs(collection))
     return section

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tightrope.errors import counted
 from tightrope.report import statistics
 from tightrope.report.data import KINDS, Arm, Collection, frames_in_words, rom_of, title_of
-from tightrope.report.figure import SHAPES, Figure, Panel, basis, both_widths, few, roms, seeds_of, styles, to_csv
+from tightrope.report.figure import (
+    SHAPES,
+    Figure,
+    Panel,
+    basis,
+    both_widths,
+    drawn,
+    few,
+    not_drawn,
+    roms,
+    seeds_of,
+    styles,
+    to_csv,
+)
 from tightrope.report.landmarks import landmarks, protocols, summaries
 from tightrope.report.statistics import Comparison, Scale, mean_score
 from tightrope.report.svg import Level, Line, Mark, Row, bar_chart, line_chart, padded
@@ -21,6 +35,7 @@ from tightrope.scores import references
 @dataclass(frozen=True)
 class Gain:
     game: str
+    against: str
     ours: dict[str, float]  # by kind
     theirs: dict[str, float]
     percent: dict[str, float]
@@ -34,7 +49,7 @@ def against_200m(collection: Collection, scale: Scale, arm: Arm) -> list[Gain]:
             ours = {kind: mean_score(runs, kind) for kind in KINDS}
             theirs = dict.fromkeys(KINDS, references()[rom].dqn_200m)
             percent = {kind: scale.improvement(game, ours[kind], theirs[kind]) for kind in KINDS}
-            gains.append(Gain(game, ours, theirs, percent))
+            gains.append(Gain(game, "DQN 200M", ours, theirs, percent))
     return gains
 
 
@@ -46,7 +61,7 @@ def against_own(collection: Collection, scale: Scale, arm: Arm) -> list[Gain]:
             ours = {kind: mean_score(runs, kind) for kind in KINDS}
             theirs = {kind: mean_score(collection.finished(game, baseline), kind) for kind in KINDS}
             percent = {kind: scale.improvement(game, ours[kind], theirs[kind]) for kind in KINDS}
-            gains.append(Gain(game, ours, theirs, percent))
+            gains.append(Gain(game, baseline.name, ours, theirs, percent))
     return gains
 
 
@@ -55,16 +70,23 @@ def wins(gains: Sequence[Gain], kind: str) -> str:
 
 
 def improvement(
-    id_: str, title: str, against: str, rule: str, all_gains: dict[Arm, list[Gain]], notes: dict[Arm, str]
+    collection: Collection,
+    id_: str,
+    title: str,
+    against: str,
+    rule: str,
+    all_gains: dict[Arm, list[Gain]],
+    notes: dict[Arm, str],
 ) -> Figure | None:
     """Bars by the paper's eq. 5; one panel for each arm."""
     all_gains = {arm: gains for arm, gains in all_gains.items() if gains}
     if not all_gains:
         return None
     panels, said = [], []
-    shown = [gain.percent[kind] for gains in all_gains.values() for gain in gains for kind in ("best", "last_five")]
-    extent = min(0.0, *shown), max(0.0, *shown)  # one for all panels, so that their bars compare
-    for arm, gains in all_gains.items():
+    shown = {arm: gains for arm, gains in all_gains.items() if arm in drawn(collection)}
+    ends = [gain.percent[kind] for gains in shown.values() for gain in gains for kind in ("best", "last_five")]
+    extent = min(0.0, *ends), max(0.0, *ends)  # one for all panels, so that their bars compare
+    for arm, gains in shown.items():
         ordered = sorted(gains, key=lambda gain: -gain.percent["best"])
         rows = [
             Row(title_of(g.game), g.percent["best"], f"{signed(g.percent['best'])}%", second=g.percent["last_five"])
@@ -73,14 +95,14 @@ def improvement(
         drawing = both_widths(lambda width, css, rows=rows: bar_chart(rows, width, extent, "improvement, %", css))  # type: ignore[misc]
         note = f"Better on {wins(gains, 'best')} games by the best evaluation, {wins(gains, 'last')} by the last, "
         note += f"{wins(gains, 'last_five')} by the mean of the last five. {notes[arm]}"
-        panels.append(Panel(drawing, arm.name, note))
+        panels.append(Panel(drawing, f"{arm.name}, against {' and '.join(sorted({g.against for g in gains}))}", note))
         said.append(
             f"{arm.name}: better on {wins(gains, 'best')} games; from {title_of(ordered[0].game)} "
             f"{signed(ordered[0].percent['best'])}% to {title_of(ordered[-1].game)} "
             f"{signed(ordered[-1].percent['best'])}%."
         )
     rows_of_data = [
-        (arm.name, gain.game, kind, gain.ours[kind], gain.theirs[kind], gain.percent[kind])
+        (arm.name, gain.game, gain.against, kind, gain.ours[kind], gain.theirs[kind], gain.percent[kind])
         for arm, gains in all_gains.items()
         for gain in gains
         for kind in KINDS
@@ -88,9 +110,9 @@ def improvement(
     return Figure(
         id_, title,
         f"Improvement over {against}, in percent. {rule} Bars: best evaluation of all, as in the paper. Upright "
-        "strokes: mean of the last five.",
+        f"strokes: mean of the last five.{not_drawn(collection)}",
         f"Bar chart of the improvement over {against}. " + " ".join(said),
-        to_csv(("arm", "game", "score_kind", "score", "baseline", "improvement_pct"), rows_of_data),
+        to_csv(("arm", "game", "against", "score_kind", "score", "baseline", "improvement_pct"), rows_of_data),
         panels, [("gain", "better"), ("loss", "worse"), ("second", "mean of the last five")], layout="stack",
     )  # fmt: skip
 
@@ -103,27 +125,41 @@ def signed(value: float) -> str:
 
 
 def learning_curves(collection: Collection, videos: dict[str, tuple[str, str]]) -> Figure:
-    look = styles(collection.arms)
+    look, shown = styles(collection), drawn(collection)
     panels, rows, said, shapes = [], [], [], set()
-    crowded = len(collection.arms) > 4  # then lines alone
+    crowded = len(shown) > 4  # then lines alone
     for game in collection.games:
-        lines, budget = [], 1
+        lines, budget, width = [], 1, 0.0
         for arm in collection.arms:
             runs = collection.settled(game, arm)
             points = statistics.curve(runs)
             if not points:
                 continue
+            dots = statistics.evaluations(runs)
+            smooth = {p.epoch: (p.smooth, p.low, p.high) for p in points}
+            rows += [
+                (
+                    game,
+                    arm.name,
+                    len(runs),
+                    dot.epoch,
+                    round(dot.frames),
+                    dot.score,
+                    *smooth.get(dot.epoch, ("", "", "")),
+                )
+                for dot in dots
+            ]
+            if arm not in shown:
+                continue
             budget = max(budget, arm.frames)
+            width = max(width, *(4 * (b.frames - a.frames) for a, b in pairwise(points)), 0.0)
             lines.append(
                 Line(
                     arm.name, look[arm], [(p.frames, p.smooth) for p in points],
                     [(p.frames, p.low, p.high) for p in points] if len(runs) > 1 and not crowded else [],
-                    [(p.frames, p.score) for p in points] if not crowded else [],
+                    [(dot.frames, dot.score) for dot in dots] if not crowded else [],
                 )
             )  # fmt: skip
-            rows += [
-                (game, arm.name, len(runs), p.epoch, round(p.frames), p.score, p.smooth, p.low, p.high) for p in points
-            ]
             said.append(f"{title_of(game)}, {arm.name}: ends at {number(points[-1].smooth)}")
         if not lines:
             continue
@@ -134,15 +170,18 @@ def learning_curves(collection: Collection, videos: dict[str, tuple[str, str]]) 
             direct=few(lines),
         )  # fmt: skip
         note = seeds_of(collection, game, [line.label for line in lines])
+        if width:
+            note += f" · averages over {frames_in_words(round(width, -3))} frames"
         if known := references().get(rom_of(game) or ""):
             published = (("human", known.human), ("DQN 200M", known.dqn_200m), ("He et al.", known.paper))
             note = " · ".join([note, *(f"{name} {number(score)}" for name, score in published)])
         panels.append(Panel(drawing, title_of(game), note, *videos.get(game, ("", ""))))
-    legend = [(look[arm], arm.name) for arm in collection.arms if any(row[1] == arm.name for row in rows)]
+    legend = [(look[arm], arm.name) for arm in shown if any(row[1] == arm.name for row in rows)]
     legend += [(shape, f"{agent}, by its own protocol") for agent, shape in SHAPES.items() if shape in shapes]
     return Figure(
         "figure-3", "Figure 3. Learning curves",
-        "Score of whole games over training, mean over seeds, as a moving average over 4 evaluations. "
+        "Score of whole games over training, mean over seeds, as a moving average over 4 of the evaluations that all "
+        f"arms have.{not_drawn(collection)} "
         + ("" if crowded else "Dots: the evaluations themselves; bands: the range of the seeds' own averages. ")
         + "Dashed lines: references within reach of the curves; hollow marks: other agents at that budget, each by its "
         f"own protocol. {protocols(agent for agent, shape in SHAPES.items() if shape in shapes)}",
@@ -177,7 +216,7 @@ def _within_reach(game: str, budget: int, scores: Sequence[float]) -> tuple[list
 
 def over_training(collection: Collection, blocks: Sequence[Comparison], clock: bool = False) -> Figure | None:
     """Mean and median against frames; with `clock` against the time that they took, which the paper does not show."""
-    look = styles(collection.arms)
+    look, shown = styles(collection), drawn(collection)
     panels, rows, said, shapes = [], [], [], set()
     for block in blocks:
         training = {arm: statistics.over_training(collection, block, arm) for arm in block.arms}
@@ -188,12 +227,16 @@ def over_training(collection: Collection, blocks: Sequence[Comparison], clock: b
         if not training:
             continue
         others = [] if clock else [s for s in summaries(roms(block)) if s.agent in SHAPES and s.frames <= block.frames]
-        seeds = spread((len(collection.finished(g, arm)) for g in block.games for arm in training), "seed")
+        seeds = spread(statistics.seed_counts(collection, block, training), "seed")
+        furthest = max((worth[arm] for arm in training if arm in shown), default=max(worth.values()))
         for which in ("mean", "median"):
             lines = [
                 Line(arm.name, look[arm], [(p.frames * worth[arm], getattr(p, which)) for p in points])
                 for arm, points in training.items()
+                if arm in shown
             ]
+            if not lines:
+                continue
             values = [y for line in lines for _, y in line.points]
             high = padded(values)[1]
             marks = [
@@ -204,7 +247,7 @@ def over_training(collection: Collection, blocks: Sequence[Comparison], clock: b
             shapes |= {mark.shape for mark in marks}
             levels = [Level(100, "human")] if block.scale.name == "human" and 60 < high < 1000 else []
             drawing = line_chart(
-                lines, height=240, x_range=(0, block.frames * max(worth.values()) * 1.02),
+                lines, height=240, x_range=(0, block.frames * furthest * 1.02),
                 x_tick=number if clock else frames_in_words, x_label="minutes" if clock else "frames",
                 y_tick=lambda v: number(v, 3) + "%", marks=marks, levels=levels, direct=few(lines),
             )  # fmt: skip
@@ -223,20 +266,21 @@ def over_training(collection: Collection, blocks: Sequence[Comparison], clock: b
             )
     if not panels:
         return None
-    legend = [(look[arm], arm.name) for arm in collection.arms if any(row[0] == arm.name for row in rows)]
+    legend = [(look[arm], arm.name) for arm in shown if any(row[0] == arm.name for row in rows)]
     legend += [(shape, f"{agent}, by its own protocol") for agent, shape in SHAPES.items() if shape in shapes]
     columns = ("arm", "scale", "games", "epoch", "frames", "mean_pct", "median_pct") + (("minutes",) if clock else ())
     if clock:
         name, title = "figure-clock", "Mean and median against the clock"
         caption = (
             "The same against wall-clock time, evaluations included: each arm at the median pace of its finished runs. "
-            "Runs that shared a machine took longer than they would have alone; the table of runs names the machines."
+            "Runs that shared a machine took longer than they would have alone, and arms may have shared it unequally."
+            f"{not_drawn(collection)}"
         )
     else:
         name, title = "figure-s1", "Figure S1. Mean and median over training"
         caption = (
             "Normalised score after each evaluation, not smoothed, mean over seeds first; finished runs on the games "
-            "that all arms of a panel have."
+            f"that all arms of a panel have.{not_drawn(collection)}"
         )
     alt = f"Mean and median normalised score {'against the clock' if clock else 'over training'}. " + "; ".join(said)
     return Figure(name, title, caption, alt + ".", to_csv(columns, rows), panels, legend, layout="pairs")

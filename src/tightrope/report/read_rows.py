@@ -8,7 +8,17 @@ from pathlib import Path
 
 from tightrope.config import Config, preset
 from tightrope.errors import TightropeError, counted
-from tightrope.report.data import Arm, Collection, Evaluated, Missing, Run, changes_in_words, frames_in_words, title_of
+from tightrope.report.data import (
+    Arm,
+    Collection,
+    Evaluated,
+    Missing,
+    Run,
+    changes_in_words,
+    frames_in_words,
+    settings_of,
+    title_of,
+)
 from tightrope.study.rows import TELEMETRY
 
 #: Without these columns a CSV file is something else than rows of runs (results/maze.csv has its own).
@@ -121,6 +131,7 @@ def _arm_of(row: dict[str, str], run_frames: int) -> Arm:
     return Arm(
         row.get("arm") or f"{preset_name} {changes}", preset_name, changes,
         not config.bounds if config else preset_name.startswith("dqn"), config.frames if config else run_frames,
+        settings_of(config) if config else frozenset(),
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from tightrope.report.data import (
     Run,
     changes_in_words,
     frames_in_words,
+    settings_of,
     title_of,
 )
 from tightrope.run import Description, RunFolder
@@ -86,7 +87,8 @@ def _read_run(folder: Path, arm_name: str) -> Run:
     description = Description.from_toml(folder / "config.toml")
     config, base = description.config, preset(description.preset).to_dict()
     changed = {name: value for name, value in config.to_dict().items() if value != base[name]}
-    arm = Arm(arm_name, description.preset, changes_in_words(changed.items()), not config.bounds, config.frames)
+    changes = changes_in_words(changed.items())
+    arm = Arm(arm_name, description.preset, changes, not config.bounds, config.frames, settings_of(config))
     try:
         rows = RunFolder(folder).evaluations()
         evaluations = tuple(
@@ -114,6 +116,6 @@ def _one_arm_for_each_name(runs: list[Run]) -> list[Run]:
     for run in runs:
         arm = arms.setdefault((run.arm.name, run.arm.frames), run.arm)
         if len(budgets[arm.name]) > 1:  # one name, two budgets: never one row of a table
-            arm = Arm(f"{arm.name}, {frames_in_words(arm.frames)}", arm.preset, arm.changed, arm.plain, arm.frames)
+            arm = replace(arm, name=f"{arm.name}, {frames_in_words(arm.frames)}")
         unified.append(replace(run, arm=arm))
     return unified

@@ -8,7 +8,7 @@ takes games with different numbers of seeds, as a study under way has them.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from tightrope.scores import references
 
 RESAMPLES = 2_000
 CONFIDENCE = 0.95
+LEAST_SEEDS = 3  # for an interval
 
 #: For each game the scores of its seeds, in percent.
 Scores = list[np.ndarray]
@@ -132,11 +133,23 @@ def comparisons(collection: Collection, scale: Scale) -> list[Comparison]:
     return found
 
 
+def even_runs(collection: Collection, comparison: Comparison, arm: Arm) -> dict[str, list[Run]]:
+    """An arm's finished runs, as many of one game as of another, the first seeds of each: or the game with most seeds
+    would count most."""
+    runs = {game: collection.finished(game, arm) for game in comparison.games}
+    seeds = min(map(len, runs.values()))
+    return {game: own[:seeds] for game, own in runs.items()}
+
+
 def arm_scores(collection: Collection, comparison: Comparison, arm: Arm, kind: str) -> Scores:
     return [
-        np.array([comparison.scale.percent(game, run.score(kind)) for run in collection.finished(game, arm)])
-        for game in comparison.games
+        np.array([comparison.scale.percent(game, run.score(kind)) for run in runs])
+        for game, runs in even_runs(collection, comparison, arm).items()
     ]
+
+
+def seed_counts(collection: Collection, comparison: Comparison, arms: Iterable[Arm]) -> list[int]:
+    return [len(runs) for arm in arms for runs in even_runs(collection, comparison, arm).values()]
 
 
 def mean_score(runs: list[Run], kind: str) -> float:
@@ -216,8 +229,8 @@ def performance_profile(scores: Scores, thresholds: np.ndarray) -> list[Estimate
 
 
 def can_resample(scores: Scores) -> bool:
-    """One seed of a game says nothing about how seeds vary, so every game needs two."""
-    return all(len(own) >= 2 for own in scores)
+    """Two seeds of a game can be drawn in three ways: an interval from so few would look certain."""
+    return all(len(own) >= LEAST_SEEDS for own in scores)
 
 
 def _estimate(scores: Scores, statistic: Callable[..., np.ndarray]) -> Estimate:
@@ -262,12 +275,13 @@ class CurvePoint:
 
 
 def curve(runs: list[Run]) -> list[CurvePoint]:
-    """One arm's learning curve on one game: over the epochs that all its runs have evaluated."""
+    """One arm's learning curve on one game: over the epochs after which all its runs, and those that it is compared
+    with, were evaluated, so that an average reaches as far back in one as in another."""
     if not runs:
         return []
-    epochs = sorted(set.intersection(*({e.epoch for e in run.evaluations} for run in runs)))
+    epochs = sorted(set.intersection(*({e.epoch for e in run.comparable} for run in runs)))
     # A run's end may be evaluated within an epoch that has been: the later one counts.
-    by_epoch = [{e.epoch: e for e in run.evaluations} for run in runs]
+    by_epoch = [{e.epoch: e for e in run.comparable} for run in runs]
     raw = [[own[epoch].score for epoch in epochs] for own in by_epoch]
     frames = [[own[epoch].frames for epoch in epochs] for own in by_epoch]
     smooth = [smoothed(own) for own in raw]
@@ -281,6 +295,23 @@ def curve(runs: list[Run]) -> list[CurvePoint]:
 
 
 @dataclass(frozen=True)
+class Dot:
+    epoch: int
+    frames: float
+    score: float  # mean over seeds
+
+
+def evaluations(runs: list[Run]) -> list[Dot]:
+    """Of one arm on one game, whether the others have them or not: over the epochs that all its runs evaluated."""
+    by_epoch = [{e.epoch: e for e in run.evaluations} for run in runs]
+    return [
+        Dot(epoch, statistics.fmean(own[epoch].frames for own in by_epoch),
+            statistics.fmean(own[epoch].score for own in by_epoch))
+        for epoch in sorted(set.intersection(*map(set, by_epoch)))
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
 class TrainingPoint:
     epoch: int
     frames: float
@@ -290,7 +321,7 @@ class TrainingPoint:
 
 def over_training(collection: Collection, comparison: Comparison, arm: Arm) -> list[TrainingPoint]:
     """The paper's figure S1: mean and median over games after each epoch, not smoothed."""
-    curves = {game: curve(collection.finished(game, arm)) for game in comparison.games}
+    curves = {game: curve(runs) for game, runs in even_runs(collection, comparison, arm).items()}
     epochs = sorted(set.intersection(*({point.epoch for point in points} for points in curves.values())))
     found = []
     for epoch in epochs:
@@ -303,7 +334,7 @@ def over_training(collection: Collection, comparison: Comparison, arm: Arm) -> l
 
 def minutes_of_a_frame(collection: Collection, comparison: Comparison, arm: Arm) -> float | None:
     """Wall-clock time, evaluations included: the median over an arm's finished runs; None where nobody noted it."""
-    runs = [run for game in comparison.games for run in collection.finished(game, arm)]
+    runs = [run for own in even_runs(collection, comparison, arm).values() for run in own]
     paces = [run.seconds / 60 / run.frames for run in runs if run.seconds]
     return statistics.median(paces) if paces else None
 

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 
 from tightrope.report.words import number
 
-CHARACTER, LETTER = 6.8, 6.6  # widths at the charts' 11.5 px, of a digit and of a name's letters on average
+CHARACTER, LETTER, BOLD = 6.8, 7.0, 7.6  # widths at the charts' 11.5 px: of a digit, of a name's letters, of bold ones
 ROW = 22
 
 
@@ -117,7 +117,7 @@ def line_chart(
     low, high = y_range or padded(values)
     y_ticks = ticks(low, high, 4)
     left = 12 + CHARACTER * max(len(y_tick(value)) for value in y_ticks)
-    right = 10 + (CHARACTER * max(len(line.label) for line in lines) if direct else 4)
+    right = 10 + (BOLD * max(len(line.label) for line in lines) if direct else 4)
     top, bottom = 8, 36 if x_label else 22
     x = linear(*x_range, left, width - right)
     y = linear(low, high, height - bottom, top)

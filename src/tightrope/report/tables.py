@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics as plain_statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tightrope.errors import counted
@@ -112,26 +112,27 @@ def table_1(collection: Collection, block: Comparison, number_: str) -> Table:
     """Mean and median normalised score and wall-clock time; beside them what the paper says."""
     columns = [
         Column("arm", numeric=False),
+        *(Column(KINDS[kind], "mean, %") for kind in KINDS),
+        *(Column(KINDS[kind], "median, %") for kind in KINDS),
         Column("games"),
         Column("seeds"),
         Column("frames"),
-        *(Column(KINDS[kind], "mean, %") for kind in KINDS),
-        *(Column(KINDS[kind], "median, %") for kind in KINDS),
         Column("wall-clock"),
     ]
     rows = []
     for arm in block.arms:
         scores = {kind: arm_scores(collection, block, arm, kind) for kind in KINDS}
-        seconds = [r.seconds for g in block.games for r in collection.finished(g, arm) if r.seconds is not None]
+        runs = [run for own in statistics.even_runs(collection, block, arm).values() for run in own]
+        seconds = [run.seconds for run in runs if run.seconds is not None]
         took = Cell(hours(plain_statistics.median(seconds)), plain_statistics.median(seconds)) if seconds else EMPTY
         rows.append(
             [
                 words(arm.name),
-                Cell(str(len(block.games)), len(block.games)),
-                seeds_cell([len(collection.finished(g, arm)) for g in block.games]),
-                Cell(frames_in_words(block.frames), block.frames),
                 *(percent_cell(statistics.mean_over_games(scores[kind]), 2) for kind in KINDS),
                 *(percent_cell(statistics.median_over_games(scores[kind]), 2) for kind in KINDS),
+                Cell(str(len(block.games)), len(block.games)),
+                Cell(str(len(scores["last"][0])), len(scores["last"][0])),
+                Cell(frames_in_words(block.frames), block.frames),
                 took,
             ]
         )
@@ -146,15 +147,16 @@ def table_1(collection: Collection, block: Comparison, number_: str) -> Table:
             reference.append(_published(f"Mnih et al. 2015, {which}", baseline, 200e6, "> 10 days"))
         # Printed in the paper's table 1, from van Hasselt et al. (2015); its games' scores are not.
         ddqn = [Cell("330.3", 330.3), EMPTY, EMPTY, Cell("114.7", 114.7), EMPTY, EMPTY]
-        head = [words("D-DQN, as printed"), Cell("49", 49), EMPTY, Cell("200M", 200e6)]
-        reference.append([*head, *ddqn, words("> 10 days")])
+        size = [Cell("49", 49), EMPTY, Cell("200M", 200e6), words("> 10 days")]
+        reference.append([words("D-DQN, as printed"), *ddqn, *size])
     return Table(
         f"table-{number_.lower()}", f"Table {number_}. Mean and median over {counted(len(block.games), 'game')}",
-        f"In {block.scale.unit}; mean over the seeds of a game first, then over games. "
+        f"In {block.scale.unit}; mean over the seeds of a game first, then over games; of an arm as many seeds of one "
+        "game as of another. "
         f"Finished runs of {frames_in_words(block.frames)} frames on the games that all these arms have: "
         f"{listed(block)}. “Best”: of all "
         "evaluations of a run, as in the paper; “last five”: the mean of the last five that all arms have. "
-        "Wall-clock: median over runs, evaluations included.",
+        "Wall-clock: median over runs, evaluations included; runs may have shared their machine, and not all alike.",
         columns, rows + reference, len(reference),
     )  # fmt: skip
 
@@ -168,81 +170,97 @@ def listed(block: Comparison) -> str:
 def _published(name: str, scores: dict[str, float], frames: float, took: str) -> list[Cell]:
     mean, median = summary(scores)
     return [
-        words(name), Cell(str(len(scores)), len(scores)), EMPTY, Cell(frames_in_words(frames), frames),
-        percent_cell(mean, 2), EMPTY, EMPTY, percent_cell(median, 2), EMPTY, EMPTY, words(took),
+        words(name), percent_cell(mean, 2), EMPTY, EMPTY, percent_cell(median, 2), EMPTY, EMPTY,
+        Cell(str(len(scores)), len(scores)), EMPTY, Cell(frames_in_words(frames), frames), words(took),
     ]  # fmt: skip
-
-
-def seeds_cell(counts: Sequence[int]) -> Cell:
-    return Cell(spread(counts), min(counts))
 
 
 # ------------------------------------------------------------------------------------------------------ tables S1, S2
 
 
+#: With more arms a table of games has a line for each arm of each game: side by side they would be wider than a page.
+MOST_ABREAST = 3
+
+
+def of_games(
+    collection: Collection,
+    scale: Scale,
+    published: Sequence[str],
+    known: Callable[[str], list[Cell]] | None,
+    names: Sequence[str],
+    cells: Callable[[str, Arm], list[Cell]],
+) -> tuple[list[Column], list[list[Cell]]]:
+    """Columns and rows of a table of games: what is published of each (`known`), and what each arm has there."""
+    known = known or (lambda game: [])
+    arms = [arm for arm in collection.arms if any(collection.of(game, arm) for game in scale.anchors)]
+    first = Column("game", numeric=False)
+    beside = [Column(name, "published") for name in published]
+    if len(arms) <= MOST_ABREAST:
+        columns = [first, *beside, *(Column(name, arm.name) for arm in arms for name in names)]
+        rows = [
+            [words(title_of(game)), *known(game), *(cell for arm in arms for cell in cells(game, arm))]
+            for game in scale.anchors
+        ]
+        return columns, rows
+    columns = [first, Column("arm", numeric=False), *(Column(name, "this report") for name in names), *beside]
+    rows = [
+        [words(title_of(game)), words(arm.name), *cells(game, arm), *known(game)]
+        for game in scale.anchors
+        for arm in arms
+        if collection.of(game, arm)
+    ]
+    return columns, rows
+
+
 def raw_scores(collection: Collection, scale: Scale) -> Table:
     human = scale.name == "human"
-    columns = [Column("game", numeric=False)]
-    if human:
-        columns += [Column(name, "published") for name in ("random", "human", "DQN 200M", "He et al.")]
-    arms = [arm for arm in collection.arms if any(collection.of(game, arm) for game in scale.anchors)]
-    for arm in arms:
-        columns += [Column(KINDS[kind], arm.name) for kind in KINDS]
-        columns.append(Column("seeds × frames", arm.name))
-    rows = []
-    for game in scale.anchors:
-        row = [words(title_of(game))]
-        if human:
-            known = references()[rom_of(game) or ""]
-            row += [score_cell(score) for score in (known.random, known.human, known.dqn_200m, known.paper)]
-        for arm in arms:
-            row += _raw(collection, game, arm)
-        rows.append(row)
+
+    def known(game: str) -> list[Cell]:
+        one = references()[rom_of(game) or ""]
+        return [score_cell(score) for score in (one.random, one.human, one.dqn_200m, one.paper)]
+
+    def cells(game: str, arm: Arm) -> list[Cell]:
+        runs = collection.settled(game, arm)
+        if not runs:
+            return [EMPTY] * (len(KINDS) + 1)
+        mark = "" if runs[0].finished else "†"
+        frames = arm.frames if runs[0].finished else max(run.frames for run in runs)
+        scores = [mean_score(runs, kind) for kind in KINDS]
+        size = Cell(f"{len(runs)} × {frames_in_words(frames)}{mark}", len(runs) * frames)
+        return [*(Cell(score_text(score) + mark, score) for score in scores), size]
+
+    published = ("random", "human", "DQN 200M", "He et al.") if human else ()
+    columns, rows = of_games(
+        collection, scale, published, known if human else None, [*KINDS.values(), "seeds × frames"], cells
+    )
     return Table(
         "table-s1" if human else "table-s1-range",
         "Table S1. Raw scores" if human else "Raw scores of games without a human reference",
-        "Mean score of whole games, unclipped: of each seed its best evaluation, its last, and the mean of its last "
-        "five; then the mean over seeds. The best of many evaluations flatters; the paper gives that one. † not "
-        "finished, at the frames given.",
+        "Mean score of whole games, unclipped: of each seed its best evaluation, its last, and the mean of the last "
+        "five that all arms have on that game; then the mean over seeds. The best of many evaluations flatters; the "
+        "paper gives that one. † not finished, at the frames given.",
         columns, rows,
     )  # fmt: skip
 
 
-def _raw(collection: Collection, game: str, arm: Arm) -> list[Cell]:
-    runs = collection.settled(game, arm)
-    if not runs:
-        return [EMPTY] * (len(KINDS) + 1)
-    mark = "" if runs[0].finished else "†"
-    frames = arm.frames if runs[0].finished else max(run.frames for run in runs)
-    scores = [mean_score(runs, kind) for kind in KINDS]
-    size = Cell(f"{len(runs)} × {frames_in_words(frames)}{mark}", len(runs) * frames)
-    return [*(Cell(score_text(score) + mark, score) for score in scores), size]
-
-
 def normalised_scores(collection: Collection, scale: Scale) -> Table:
     human = scale.name == "human"
-    columns = [Column("game", numeric=False)]
-    if human:
-        columns += [Column("DQN 200M", "published"), Column("He et al.", "published")]
+
+    def known(game: str) -> list[Cell]:
+        one = references()[rom_of(game) or ""]
+        return [percent_cell(scale.percent(game, score), 2) for score in (one.dqn_200m, one.paper)]
+
+    def cells(game: str, arm: Arm) -> list[Cell]:
+        runs = collection.settled(game, arm)
+        if not runs:
+            return [EMPTY] * len(KINDS)
+        mark = "" if runs[0].finished else "†"
+        percents = [scale.percent(game, mean_score(runs, kind)) for kind in KINDS]
+        return [Cell(fixed(percent, 2) + mark, percent) for percent in percents]
+
+    published = ("DQN 200M", "He et al.") if human else ()
+    columns, rows = of_games(collection, scale, published, known if human else None, list(KINDS.values()), cells)
     arms = [arm for arm in collection.arms if any(collection.of(game, arm) for game in scale.anchors)]
-    for arm in arms:
-        columns += [Column(KINDS[kind], arm.name) for kind in KINDS]
-    rows = []
-    for game in scale.anchors:
-        row = [words(title_of(game))]
-        if human:
-            known = references()[rom_of(game) or ""]
-            row += [percent_cell(scale.percent(game, score), 2) for score in (known.dqn_200m, known.paper)]
-        for arm in arms:
-            runs = collection.settled(game, arm)
-            mark = "" if runs and runs[0].finished else "†"
-            for kind in KINDS:
-                if not runs:
-                    row.append(EMPTY)
-                    continue
-                value = scale.percent(game, mean_score(runs, kind))
-                row.append(Cell(fixed(value, 2) + mark, value))
-        rows.append(row)
     seeds = {len(collection.settled(game, arm)) for game in scale.anchors for arm in arms} - {0}
     budgets = ", ".join(dict.fromkeys(frames_in_words(arm.frames) for arm in arms))
     return Table(
@@ -297,7 +315,7 @@ def aggregate_table(collection: Collection, block: Comparison, suffix: str) -> T
         f"table-aggregates{suffix}",
         f"Aggregates over {counted(len(block.games), 'game')}, {frames_in_words(block.frames)} frames",
         f"In {basis(block)}; in brackets 95% intervals, stratified bootstrap over seeds, where every game has at least "
-        "two seeds.",
+        f"{statistics.LEAST_SEEDS} seeds. Of an arm as many seeds of one game as of another count.",
         columns, rows,
     )  # fmt: skip
 
@@ -354,7 +372,7 @@ def all_runs(collection: Collection) -> Table:
     ]  # fmt: skip
     rows = []
     for run in sorted(collection.runs + collection.again, key=lambda r: (title_of(r.game), r.arm.name, r.seed)):
-        five = run.evaluations[-5:]
+        five = run.comparable[-5:]
         mark = "‡" if run in collection.again else ""
         rows.append(
             [
