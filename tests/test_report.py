@@ -462,12 +462,12 @@ def test_a_run_that_failed_is_a_row_and_is_named(tmp_path: Path) -> None:
 
 
 def test_the_last_five_are_those_that_all_arms_have(tmp_path: Path) -> None:
-    """One arm was evaluated six times, the other after every second of those: means of 2, 4 and 6, not of 2 to 6."""
-    for seed, (preset_name, scores) in enumerate((("paper", [1.0, 2, 3, 4, 5, 6]), ("dqn", [20.0, 40, 60]))):
+    """One arm was evaluated six times, the other after every second of those: means of 2, 4 and 60, not of 2 to 60."""
+    for seed, (preset_name, scores) in enumerate((("paper", [1.0, 2, 3, 4, 5, 60]), ("dqn", [20.0, 40, 60]))):
         write_run(tmp_path / "cells" / "pong" / preset_name / f"seed-{seed}", "atari/pong", preset_name, seed, scores)
     (tmp_path / "study.toml").write_text("games = ['pong']\nseeds = [0, 1]\n[arms]\npaper = {}\ndqn = {}\n")
     found = {run.arm.name: run.last_five for run in collect(tmp_path).runs}
-    assert found == {"paper": 4, "dqn": 40}
+    assert found == {"paper": 22, "dqn": 40}
     assert "equally often on Pong" in write_report(tmp_path).read_text("utf-8")
 
 
