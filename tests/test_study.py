@@ -108,18 +108,8 @@ def test_suites() -> None:
 
 
 def test_shipped_studies_are_what_they_say() -> None:
-    assert shipped() == [
-        "ablation",
-        "gpu7",
-        "laptop",
-        "laptop-parts",
-        "margins",
-        "minatar-ablation",
-        "sticky",
-        "table1",
-        "table1-40m",
-        "tuning",
-    ]
+    assert {"table1", "table1-40m", "ablation", "laptop"} <= set(shipped())
+    assert all(read(name).cells for name in shipped())
     assert read("studies/table1.toml").name == "table1"
     table, long = read("table1"), read("table1-40m")
     for study, frames in ((table, 10_000_000), (long, 40_000_000)):
