@@ -149,6 +149,19 @@ def test_with_n_steps_the_one_step_target_is_a_bound_and_the_target_is_none() ->
     assert low.tolist() == [5.0, 3.0, -math.inf]
 
 
+def test_without_horizons_the_return_is_the_only_bound() -> None:
+    """The same game with K = 0: no one-step bound of 5 and 3, and one state is asked for beside the sample."""
+    learner, _, target = table_learner(4, 1, k=0, gamma=1.0, n_step=2, use_upper=False)
+    with torch.no_grad():
+        target.copy_(torch.tensor([[0.0], [5.0], [3.0], [9.0]]))
+    replay = filled([[(0, 0, 0.0), (1, 0, 0.0), (2, 0, 1.0)]], [3], 1.0)
+    window = replay.window(torch.arange(3), torch.zeros(3, dtype=torch.long), learner.reach)
+    assert window.ahead_rows_BAS.shape[1] == 1
+    y, low, *_ = learner.bounds(window, learner.values(replay, window))
+    assert y.tolist() == [3.0, 1.0, 1.0]
+    assert low.tolist() == [1.0, 1.0, 1.0]
+
+
 # ------------------------------------------------------------------------------------------------------- the networks
 
 

@@ -54,7 +54,8 @@ class Learner:
         self.reach = Reach(
             rows=config.bound_reach,
             n_step=config.n_step,
-            bounds=config.bounds,
+            # With K = 0 the return is the only lower bound, and it needs no state ahead.
+            bounds=config.bounds and (config.k > 0 or config.horizon == "episode"),
             behind_from=config.upper_from + 1,
             upper=config.bounds and config.use_upper,
             lower_draws=config.lower_draws if config.bounds else 0,
