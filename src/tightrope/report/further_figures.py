@@ -10,6 +10,7 @@ from tightrope.errors import counted
 from tightrope.report import statistics
 from tightrope.report.data import KINDS, Collection, frames_in_words, title_of
 from tightrope.report.figure import (
+    MOST_DRAWN,
     Figure,
     Panel,
     basis,
@@ -28,7 +29,7 @@ from tightrope.report.words import clipped, fixed, spread
 
 def aggregates(collection: Collection, blocks: Sequence[Comparison]) -> Figure | None:
     """Interquartile mean, median, mean and optimality gap, with intervals where there are seeds."""
-    look = styles(collection)
+    look, many = styles(collection), len(collection.arms) > MOST_DRAWN
     panels, rows, said = [], [], []
     for block in blocks:
         measures: dict[str, Callable[[statistics.Scores], Estimate]] = {
@@ -56,7 +57,13 @@ def aggregates(collection: Collection, blocks: Sequence[Comparison]) -> Figure |
             lower = " (lower is better)" if title == "Optimality gap" else ""
             seeds = spread(statistics.seed_counts(collection, block, block.arms), "seed")
             note = f"{counted(len(block.games), 'game')}, {basis(block)}, {seeds}"
-            panels.append(Panel(interval_chart(charted), title + lower, note))
+            drawing = interval_chart(charted)
+            if many:  # ranked, and over the page's width: beside long names there would be no room
+                charted.sort(key=lambda row: row.value, reverse=not lower)
+                drawing = both_widths(
+                    lambda width, css, charted=charted: interval_chart(charted, width=width, class_=css)  # type: ignore[misc]
+                )
+            panels.append(Panel(drawing, title + lower, note))
     if not panels:
         return None
     return Figure(
@@ -67,7 +74,7 @@ def aggregates(collection: Collection, blocks: Sequence[Comparison]) -> Figure |
         to_csv(
             ("measure", "arm", "score_kind", "scale", "games", "runs", "frames", "value_pct", "low_95", "high_95"), rows
         ),
-        panels, layout="pairs",
+        panels, layout="stack" if many else "pairs",
     )  # fmt: skip
 
 
