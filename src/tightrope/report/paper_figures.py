@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from tightrope.errors import counted
 from tightrope.report import statistics
@@ -83,7 +84,7 @@ def improvement(
     if not all_gains:
         return None
     panels, said = [], []
-    shown = {arm: gains for arm, gains in all_gains.items() if arm in drawn(collection)}
+    shown = {arm: gains for arm, gains in all_gains.items() if arm in drawn(collection)} or all_gains
     ends = [gain.percent[kind] for gains in shown.values() for gain in gains for kind in ("best", "last_five")]
     extent = min(0.0, *ends), max(0.0, *ends)  # one for all panels, so that their bars compare
     for arm, gains in shown.items():
@@ -136,17 +137,9 @@ def learning_curves(collection: Collection, videos: dict[str, tuple[str, str]]) 
             if not points:
                 continue
             dots = statistics.evaluations(runs)
-            smooth = {p.epoch: (p.smooth, p.low, p.high) for p in points}
+            smooth: dict[int, list[Any]] = {p.epoch: [p.smooth, p.low, p.high] for p in points}
             rows += [
-                (
-                    game,
-                    arm.name,
-                    len(runs),
-                    dot.epoch,
-                    round(dot.frames),
-                    dot.score,
-                    *smooth.get(dot.epoch, ("", "", "")),
-                )
+                (game, arm.name, len(runs), dot.epoch, round(dot.frames), dot.score, *smooth.get(dot.epoch, [""] * 3))
                 for dot in dots
             ]
             if arm not in shown:

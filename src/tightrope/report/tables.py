@@ -78,7 +78,7 @@ class Table:
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "×": r"$\times$", "†": r"$\dagger$",
-    "ε": r"$\varepsilon$", "–": "--", ">": "$>$", "<": "$<$", "λ": r"$\lambda$",
+    "‡": r"$\ddagger$", "ε": r"$\varepsilon$", "–": "--", ">": "$>$", "<": "$<$", "λ": r"$\lambda$",
 }  # fmt: skip
 
 
