@@ -498,6 +498,7 @@ def test_of_a_seed_that_was_run_again_one_run_counts(tmp_path: Path) -> None:
     listed = list(csv.DictReader((tmp_path / "report" / "table-runs.csv").read_text("utf-8").splitlines()))
     assert sorted(row["commit"] for row in listed) == ["chosen", "newer", "older", "rarely", "unfinished"]
     assert {row["commit"]: row["best"] for row in listed}["rarely"] == "20.0"
+    assert (tmp_path / "report" / "table-runs.tex").read_text("utf-8").count(r"$\ddagger$") == 3
 
 
 def test_what_cannot_be_reported_is_said(tmp_path: Path) -> None:
