@@ -195,6 +195,8 @@ def test_three_seeds_of_every_game_have_an_interval(tmp_path: Path) -> None:
     found = row_of(tmp_path / "report" / "figure-aggregates.csv", measure="Interquartile mean", score_kind="last")
     assert float(found["value_pct"]) == pytest.approx(2)
     assert 1 <= float(found["low_95"]) < 2 < float(found["high_95"]) <= 3
+    table = row_of(tmp_path / "report" / "table-aggregates.csv", **{"score of a run": "last"})
+    assert [table[f"interquartile mean: {end}"] for end in ("low", "high")] == [found["low_95"], found["high_95"]]
     assert row_of(tmp_path / "report" / "table-1.csv", arm="paper")["seeds"] == "3"
 
 

@@ -38,7 +38,9 @@ class Table:
     columns: list[Column]
     rows: list[list[Cell]]
     reference_rows: int = 0  # the last so many are not ours
-    notes: list[str] = field(default_factory=list)
+    #: For the CSV alone, beside each row: what its cells' texts say and their values do not.
+    further_columns: list[str] = field(default_factory=list)
+    further_values: list[list[float | str]] = field(default_factory=list)
 
     @property
     def groups(self) -> list[tuple[str, int]]:
@@ -53,7 +55,9 @@ class Table:
 
     def to_csv(self) -> str:
         names = [f"{column.group}: {column.name}" if column.group else column.name for column in self.columns]
-        return to_csv(names, [[cell.value for cell in row] for row in self.rows])
+        further = self.further_values or [[] for _ in self.rows]
+        rows = [[*(cell.value for cell in row), *more] for row, more in zip(self.rows, further, strict=True)]
+        return to_csv([*names, *self.further_columns], rows)
 
     def to_latex(self) -> str:
         """With booktabs; \\input it."""
@@ -302,6 +306,7 @@ def aggregate_table(collection: Collection, block: Comparison, suffix: str) -> T
         Column("mean"),
     ]
     rows = []
+    ends: list[list[float | str]] = []
     for arm in block.arms:
         for kind in KINDS:
             scores = arm_scores(collection, block, arm, kind)
@@ -311,12 +316,14 @@ def aggregate_table(collection: Collection, block: Comparison, suffix: str) -> T
             runs = sum(map(len, scores))
             cells = [Cell(with_interval(estimate), estimate.value) for estimate in found]
             rows.append([words(arm.name), words(KINDS[kind]), Cell(str(runs), runs), *cells])
+            ends.append([end for estimate in found for end in estimate.ends])
     return Table(
         f"table-aggregates{suffix}",
         f"Aggregates over {counted(len(block.games), 'game')}, {frames_in_words(block.frames)} frames",
         f"In {basis(block)}; in brackets 95% intervals, stratified bootstrap over seeds, where every game has at least "
         f"{statistics.LEAST_SEEDS} seeds. Of an arm as many seeds of one game as of another count.",
-        columns, rows,
+        columns, rows, further_columns=[f"{column.name}: {end}" for column in columns[3:] for end in ("low", "high")],
+        further_values=ends,
     )  # fmt: skip
 
 
