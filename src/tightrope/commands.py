@@ -79,7 +79,7 @@ class Evaluate:
     """
 
     run: Run
-    """folder of a run, an agent's file, or a game whose trained agent comes with the package: alien, breakout, pong"""
+    """folder of a run, an agent's file, or a game whose trained agent comes with the package, such as pong"""
     episodes: Annotated[int, said("N", "30 games")] = 30
     """games to play"""
     protocol: Annotated[str, said("paper|sticky")] = "paper"
@@ -120,7 +120,7 @@ class Watch:
     """
 
     run: Run
-    """folder of a run, an agent's file, or a game whose trained agent comes with the package: alien, breakout, pong"""
+    """folder of a run, an agent's file, or a game whose trained agent comes with the package, such as pong"""
     video: Annotated[Path | None, said("FILE", "a window, else the terminal, else watch.gif")] = None
     """write the game to this .mp4 or .gif"""
     seed: Seed = 0
@@ -146,7 +146,7 @@ class Export:
     """
 
     run: Run
-    """folder of a run, an agent's file, or a game whose trained agent comes with the package: alien, breakout, pong"""
+    """folder of a run, an agent's file, or a game whose trained agent comes with the package, such as pong"""
     onnx: Annotated[Path, said("FILE")] = MISSING
     """the file to write; its model card goes beside it"""
     states: Annotated[int, said("N", "256 states")] = 256

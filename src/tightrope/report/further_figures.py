@@ -57,8 +57,9 @@ def aggregates(collection: Collection, blocks: Sequence[Comparison]) -> Figure |
             lower = " (lower is better)" if title == "Optimality gap" else ""
             seeds = spread(statistics.seed_counts(collection, block, block.arms), "seed")
             note = f"{counted(len(block.games), 'game')}, {basis(block)}, {seeds}"
-            drawing = interval_chart(charted)
-            if many:  # ranked, and over the page's width: beside long names there would be no room
+            if not many:
+                drawing = interval_chart(charted)
+            else:  # ranked, and over the page's width: beside long names there would be no room
                 charted.sort(key=lambda row: row.value, reverse=not lower)
                 drawing = both_widths(
                     lambda width, css, charted=charted: interval_chart(charted, width=width, class_=css)  # type: ignore[misc]

@@ -84,7 +84,8 @@ def improvement(
     if not all_gains:
         return None
     panels, said = [], []
-    shown = {arm: gains for arm, gains in all_gains.items() if arm in drawn(collection)} or all_gains
+    chosen = drawn(collection)
+    shown = {arm: gains for arm, gains in all_gains.items() if arm in chosen} or all_gains
     ends = [gain.percent[kind] for gains in shown.values() for gain in gains for kind in ("best", "last_five")]
     extent = min(0.0, *ends), max(0.0, *ends)  # one for all panels, so that their bars compare
     for arm, gains in shown.items():
