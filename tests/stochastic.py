@@ -13,7 +13,7 @@ import torch
 
 from tightrope.config import preset
 from tightrope.learner import Learner
-from tightrope.network import QNetwork
+from tightrope.network import Form, QNetwork
 
 GAMMA, SIDE = 0.95, 5
 
@@ -115,14 +115,16 @@ def gamble(updates: int, **fields: Any) -> tuple[float, float]:
     replay = filled(played, [3] * len(played), 1.0)
     numbers = {"gamma": 1.0, "target_every_steps": 50, "update_every_steps": 1, "learning_rate": 0.02}
     config = preset("maze").replace(**numbers | fields)
-    learner = Learner(QNetwork(Table(4, 2), 1.0), config, torch.device("cpu"), 0)
+    body = Table(4, 2, config.quantiles) if config.quantiles else Table(4, 2)
+    learner = Learner(QNetwork(body, 1.0, form=Form(quantiles=config.quantiles)), config, torch.device("cpu"), 0)
     learner.keep_notes(replay)
     for update in range(1, updates + 1):
         learner.learning_rate.fill_(0.02 * (1 - 0.9 * update / updates))
         learner.update(replay)
     table = learner.online.body.q
     assert isinstance(table, torch.Tensor)
-    return table[0, 0].item(), table[0, 1].item()
+    safe, risky = learner.means(table[0]).tolist()
+    return safe, risky
 
 
 ARMS: dict[str, dict[str, Any]] = {

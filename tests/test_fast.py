@@ -107,6 +107,7 @@ EVERYTHING: dict[str, Any] = {
     "double": True, "n_step": 3, "dueling": True, "quantiles": 8, "munchausen": 0.9, "priority": "violation",
     "optimiser": "adam", "gradient_norm": 10.0, "lam_schedule": "multipliers", "penalty": "huber", "lower_draws": 2,
     "upper_draws": 2, "draw": "slide", "horizon": "episode", "upper_settled": 0.5, "margin": 0.5,
+    "quantile_margin": 0.5,
 }  # fmt: skip
 
 

@@ -68,9 +68,9 @@ def test_the_released_programs_initial_weights() -> None:
 class Table(nn.Module):
     """A Q-function that is a table: the state is its number."""
 
-    def __init__(self, states: int, actions: int) -> None:
+    def __init__(self, states: int, actions: int, *quantiles: int) -> None:
         super().__init__()
-        self.q = nn.Parameter(torch.zeros(states, actions))
+        self.q = nn.Parameter(torch.zeros(states, actions, *quantiles))
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         return self.q[states[:, 0].long()]

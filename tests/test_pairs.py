@@ -24,7 +24,12 @@ SWITCHES: dict[str, list[dict[str, Any]]] = {
     "bounds": [{}, {"bounds": False}],
     "double": [{}, {"double": True}],
     "dueling": [{}, {"dueling": True}],
-    "quantiles": [{}, {"quantiles": 5}, {"quantiles": 3, "implicit": True}],
+    "quantiles": [
+        {},
+        {"quantiles": 5},
+        {"quantiles": 3, "implicit": True},
+        {"quantiles": 5, "quantile_margin": 0.5},
+    ],
     "n-step": [{}, {"n_step": 3}, {"n_step": 7}],
     "priority": [{}, {"priority": "error"}, {"priority": "violation"}],
     "munchausen": [{}, {"munchausen": 0.9}],

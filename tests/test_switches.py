@@ -340,20 +340,9 @@ def test_levels_are_drawn_anew_one_in_each_part() -> None:
         preset("paper").replace(implicit=True)
 
 
-class Quantiles(nn.Module):
-    """A table of three quantiles for each state and action."""
-
-    def __init__(self, states: int, actions: int) -> None:
-        super().__init__()
-        self.q = nn.Parameter(torch.zeros(states, actions, 3))
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        return self.q[states[:, 0].long()]
-
-
 def quantile_learner(**fields: Any) -> tuple[Learner, torch.Tensor, torch.Tensor]:
     config = preset("maze").replace(**{"quantiles": 3, "batch_size": 64, "gamma": 0.5} | fields)
-    network = QNetwork(Quantiles(4, 2), 1.0, form=Form(quantiles=3))
+    network = QNetwork(Table(4, 2, 3), 1.0, form=Form(quantiles=3))
     learner = Learner(network, config, CPU, 0)
     online, target = (next(iter(net.parameters())) for net in (learner.online, learner.target))
     return learner, online, target
@@ -383,6 +372,24 @@ def test_the_targets_quantiles_are_the_next_states_and_the_bounds_move_their_mea
     moved = torch.tensor([[(y + low) / 2 + s - mean for s in spread], [4.0, 4.0, 4.0]])
     expected = quantile_gradient(outputs, moved, 0.0)
     torch.testing.assert_close(learner.pull(outputs, batch), expected)
+
+
+def test_what_the_quantiles_hold_possible_violates_no_bound() -> None:
+    """Quantiles 0, 2, 7: Q is 3, what they hold possible reaches 4 above it and 3 below, and half of that is 2 and 1.5."""
+    learner, _, _ = quantile_learner(quantile_margin=0.5, lam=1.0, error_clip=0.0)
+    low, high = torch.tensor([4.9, 5.1, -9.0, -9.0]), torch.tensor([9.0, 9.0, 1.6, 1.4])
+    y, no = torch.full((4,), 3.0), torch.zeros(4, dtype=torch.bool)
+    rows = torch.zeros(4, 1, dtype=torch.long)
+    batch = Batch(rows, rows[:, 0], y, low, high, no, torch.zeros(4, 3), torch.ones(4))
+    outputs = torch.tensor([[0.0, 2.0, 7.0]]).repeat(4, 1)
+    # Violated are the second and the fourth, by 0.1: with lambda 1 the target's mean goes half of that way.
+    moved = torch.tensor([3.0, 3.05, 3.0, 2.95])[:, None].expand(4, 3)
+    torch.testing.assert_close(learner.pull(outputs, batch), quantile_gradient(outputs, moved, 0.0))
+    told = learner.read_telemetry()
+    assert (told["lower_violated"], told["upper_violated"]) == (0.25, 0.25)
+    assert (told["lower_gap"], told["upper_gap"]) == pytest.approx((0.1, 0.1), abs=1e-5)
+    with pytest.raises(TightropeError, match="needs quantiles"):
+        preset("paper").replace(quantile_margin=1.0)
 
 
 # ----------------------------------------------------------------------------------------------------------- Munchausen
@@ -810,6 +817,11 @@ def test_lucky_returns_make_a_gambler_and_a_margin_does_not() -> None:
     assert (safe, risky) == pytest.approx((0.5, 0.592), abs=0.05)
     safe, risky = gamble(800, margin=2.0)
     assert (safe, risky) == pytest.approx((0.5, 0.4), abs=0.05)
+    # Five quantiles of the risky way: 0, 0, 0, 1, 1.
+    quantiles = {"quantiles": 5, "error_clip": 0.0}
+    assert gamble(3000, **quantiles)[1] > 0.55
+    safe, risky = gamble(3000, quantile_margin=1.0, **quantiles)
+    assert risky < 0.45 < safe
 
 
 def test_what_is_to_be_kept_is_not_left_out_in_silence() -> None:

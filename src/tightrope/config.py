@@ -103,6 +103,9 @@ class Config:
         "standard deviations of a return's noise by which bounds are eased, for games that are random; 0: none", "", 0
     )
     margin_updates: int = setting("updates over which that noise is averaged", "updates", 1)
+    quantile_margin: float = setting(
+        "by how many times the distance from Q to its return's outermost quantile bounds are eased; 0: not", "", 0
+    )
     slack: float = setting("a bound is violated only beyond this", "value", 0)
     both_violated: Literal["both", "mean"] = setting("two violated bounds: a penalty each, or one on their mean")
     rescale: bool = setting("divide the gradient by 1 + lambda x violated bounds")
@@ -197,6 +200,8 @@ class Config:
             raise TightropeError(f"{name} = {getattr(self, name)}: is for network = 'impala' alone")
         if self.implicit and not self.quantiles:
             raise TightropeError("implicit = True: needs quantiles, the number of levels")
+        if self.quantile_margin and not self.quantiles:
+            raise TightropeError("quantile_margin: needs quantiles, whose distance from Q it is")
         if self.lam_schedule == "multipliers" and self.lam == 0:
             raise TightropeError("lam = 0.0: must be above 0 for multipliers, which are counted in units of it")
 
@@ -263,6 +268,7 @@ ADDED_LATER: dict[str, Any] = {
     "penalty_width": 1.0,
     "margin": 0.0,
     "margin_updates": 1_000,
+    "quantile_margin": 0.0,
     "width": 1,
     "spectral_norm": False,
     "dueling": False,

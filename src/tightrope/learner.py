@@ -41,6 +41,16 @@ class Batch(NamedTuple):
     levels_BN: Tensor = torch.zeros(0, 0)  # at which its quantiles are asked for; N = 0 where these are fixed
 
 
+def eased(batch: Batch, quantiles_BN: Tensor, q_B: Tensor, margin: float) -> Batch:
+    """With bounds that only returns beyond what the agent itself holds possible can violate.
+
+    A return among the quantiles is luck that they know of; one above them all is reward that has not travelled yet.
+    """
+    lower_B = batch.lower_B - margin * (quantiles_BN.amax(1) - q_B)
+    upper_B = batch.upper_B + margin * (q_B - quantiles_BN.amin(1))
+    return batch._replace(lower_B=lower_B, upper_B=upper_B)
+
+
 class Learner:
     """The online network, the target network that follows it, and how the one learns from the other's bounds."""
 
@@ -270,6 +280,8 @@ class Learner:
         """
         config = self.config
         q_B = self.means(outputs)
+        if config.quantile_margin:
+            batch = eased(batch, outputs, q_B, config.quantile_margin)
         lower_B, upper_B, rows_B = batch.lower_B, batch.upper_B, batch.rows_BS[:, -1]
         if self.multipliers is not None:
             lower_B, upper_B = self.multipliers.apply(rows_B, q_B, lower_B, upper_B)
