@@ -375,7 +375,7 @@ def test_the_targets_quantiles_are_the_next_states_and_the_bounds_move_their_mea
 
 
 def test_what_the_quantiles_hold_possible_violates_no_bound() -> None:
-    """Quantiles 0, 2, 7: Q is 3, what they hold possible reaches 4 above it and 3 below, and half of that is 2 and 1.5."""
+    """Quantiles 0, 2, 7: Q is 3; they hold 4 more and 3 less possible, and half of that is 2 and 1.5."""
     learner, _, _ = quantile_learner(quantile_margin=0.5, lam=1.0, error_clip=0.0)
     low, high = torch.tensor([4.9, 5.1, -9.0, -9.0]), torch.tensor([9.0, 9.0, 1.6, 1.4])
     y, no = torch.full((4,), 3.0), torch.zeros(4, dtype=torch.bool)
