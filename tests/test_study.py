@@ -28,7 +28,7 @@ from tightrope.study.cell import Status
 from tightrope.study.folder import survey
 from tightrope.study.local import LocalPool, gpus
 from tightrope.study.plan import parse, read, shipped, suites
-from tightrope.study.rows import COLUMNS, add_rows
+from tightrope.study.rows import COLUMNS, add_rows, run_rows
 from tightrope.study.run import run_study
 
 SMALL = {"frames": 600, "learn_start_steps": 100, "epoch_frames": 300, "eval_episodes": 2, "log_frames": 100,
@@ -268,6 +268,10 @@ def test_a_study_is_run_grows_and_is_told(tmp_path: Path, capsys: pytest.Capture
     assert float(at_300["lower_violated"]) == pytest.approx(logged[2]["lower_violated"], abs=1e-4)
     assert logged[2]["frames"] == 300
     assert {row["lower_violated"] for row in rows if row["arm"] == "dqn"} == {""}
+    # All frames played, and cut off in the last evaluation: not at its end.
+    cut = out / "cells/maze-6/dqn/seed-0"
+    (cut / "evaluations.csv").write_text("".join((cut / "evaluations.csv").read_text().splitlines(keepends=True)[:-1]))
+    assert [(row["frames"], row["run_frames"], row["state"]) for row in run_rows(cut)] == [("300", "600", "stopped")]
 
 
 def test_a_failed_cell_stops_no_other_and_is_tried_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

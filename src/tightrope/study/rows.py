@@ -36,7 +36,10 @@ def run_rows(path: Path, commit: str = "", device: str = "", arm: str = "", erro
     metrics, made = run.metrics(), description.made_with
     last = metrics[-1] if metrics else {}
     reached = last.get("frames", 0)
-    ended = "finished" if reached >= description.config.frames else "stopped"
+    evaluations: list[dict[str, str]] = run.evaluations() or [{}]
+    # A run that was cut off in its last evaluation has played all its frames, and is not at its end.
+    judged = not description.config.eval_every_epochs or evaluations[-1].get("frames") == str(reached)
+    ended = "finished" if reached >= description.config.frames and judged else "stopped"
     facts = {
         "game": description.game, "preset": description.preset, "changed": " ".join(description.changed()),
         "seed": description.seed, "device": device or description.device, "torch": made.get("torch", ""),
@@ -44,7 +47,6 @@ def run_rows(path: Path, commit: str = "", device: str = "", arm: str = "", erro
         "run_seconds": last.get("seconds", ""), "arm": arm, "state": f"failed: {error}" if error else ended,
     }  # fmt: skip
     blank = dict.fromkeys(COLUMNS, "") | {"frames": str(reached)}
-    evaluations: list[dict[str, str]] = run.evaluations() or [{}]
     rows = []
     for evaluation in evaluations:
         row: dict[str, Any] = blank | evaluation | facts
