@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import torch
 
 import tightrope
 from tightrope.cli import main
-from tightrope.config import preset
+from tightrope.config import Config, preset
 from tightrope.errors import TightropeError
 from tightrope.lock import held, is_held
 from tightrope.run import RunFolder
@@ -137,6 +138,26 @@ def test_shipped_studies_are_what_they_say() -> None:
     assert not any(cell.config.save_replay for cell in read("gpu7").cells)
 
 
+def test_the_study_of_differences_has_each_of_the_programs_rules_once_by_itself_and_all_at_once() -> None:
+    """All but those of the budget, of the evaluation, and of lives, which MinAtar's games do not have."""
+    apart = {"frames", "epoch_frames", "max_game_frames", "eval_steps", "eval_max_game_frames", "checkpoint_frames",
+             "life_noops"}  # fmt: skip
+
+    def changed(config: Config, base: Config) -> dict[str, Any]:
+        fields, others = asdict(config), asdict(base)
+        return {name: value for name, value in fields.items() if value != others[name] and name not in apart}
+
+    arms = {arm.name: cell.config for cell in read("differences").cells for arm in [cell.arm]}
+    for whole in ("released", "released-close"):
+        rules = changed(preset(whole), preset("paper"))
+        assert changed(arms[whole], arms["paper"]) == rules
+        drawn = "drawn" if whole == "released" else "close2"
+        parts = ["lam-0.25", "slack", "both-mean", drawn, "end-return", "finished", "cut-mean-q", "starts"]
+        singles = [changed(arms[part], arms["paper"]) for part in parts]
+        assert sum(map(len, singles)) == len(rules)
+        assert {name: value for single in singles for name, value in single.items()} == rules
+
+
 GOOD = 'games = ["maze"]\nseeds = [0]\narms.maze = {}\n'
 BAD = [
     ("games = [", "is no TOML"),
@@ -181,7 +202,7 @@ def test_what_is_wrong_in_a_file_is_said_in_one_sentence(
     [
         (["study", "rnu"], "unknown command 'study rnu'; did you mean study run"),
         (["study", "run", "laptopp"], "no study 'laptopp'; did you mean laptop"),
-        (["study", "run", "nothing.toml"], "no study 'nothing.toml'; shipped are ablation, gpu7"),
+        (["study", "run", "nothing.toml"], "no study 'nothing.toml'; shipped are ablation, differences"),
         (["study", "run", "."], "is not a study"),
         (["study", "run", "laptop", "--workers", "-1"], "workers = -1"),
         (["study", "run", "laptop", "--workers", "2", "--ray", "local"], "exclude each other"),
