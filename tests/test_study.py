@@ -289,6 +289,10 @@ def test_a_study_is_run_grows_and_is_told(tmp_path: Path, capsys: pytest.Capture
     assert float(at_300["lower_violated"]) == pytest.approx(logged[2]["lower_violated"], abs=1e-4)
     assert logged[2]["frames"] == 300
     assert {row["lower_violated"] for row in rows if row["arm"] == "dqn"} == {""}
+    # The training's own score and mean Q, bounds or not.
+    assert float(at_300["training_score"]) == pytest.approx(logged[2]["score"], abs=1e-4)
+    assert float(at_300["q"]) == pytest.approx(logged[2]["q"], abs=1e-4)
+    assert all(row["q"] for row in rows if row["arm"] == "dqn")
     # All frames played, and cut off in the last evaluation: not at its end.
     cut = out / "cells/maze-6/dqn/seed-0"
     (cut / "evaluations.csv").write_text("".join((cut / "evaluations.csv").read_text().splitlines(keepends=True)[:-1]))

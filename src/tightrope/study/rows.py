@@ -18,12 +18,14 @@ from tightrope.study.plan import is_study
 
 #: How often the bounds bound, as the metrics had it when the agent was evaluated.
 TELEMETRY = ("lower_violated", "upper_violated", "return_tightest")
+#: What else they had then, bounds or not, and its name there: the mean score of the last training games, and mean Q.
+TRAINING = {"training_score": "score", "q": "q"}
 COLUMNS = ("game", "preset", "changed", "seed", "frames", "epoch", "score", "std", "games", "normalised_pct",
            "protocol", "run_frames", "run_seconds", "device", "torch", "commit", "arm", "state",
-           *TELEMETRY)  # fmt: skip
+           *TELEMETRY, *TRAINING)  # fmt: skip
 #: What may differ between two looks at the same run: it went on, or was run again to the same score; and what rows of
 #: before these columns do not have.
-PASSING = ("run_frames", "run_seconds", "arm", "state", *TELEMETRY)
+PASSING = ("run_frames", "run_seconds", "arm", "state", *TELEMETRY, *TRAINING)
 
 
 def run_rows(path: Path, commit: str = "", device: str = "", arm: str = "", error: str = "") -> list[dict[str, str]]:
@@ -51,8 +53,9 @@ def run_rows(path: Path, commit: str = "", device: str = "", arm: str = "", erro
     for evaluation in evaluations:
         row: dict[str, Any] = blank | evaluation | facts
         until = [line for line in metrics if line["frames"] <= int(row["frames"])]
-        known = until[-1] if until and description.config.bounds else {}  # before learning starts nothing is counted
-        row |= {name: round(known[name], 4) for name in TELEMETRY if name in known}
+        known = until[-1] if until else {}  # before learning starts nothing is counted
+        row |= {name: round(known[name], 4) for name in TELEMETRY if name in known and description.config.bounds}
+        row |= {name: round(known[told], 4) for name, told in TRAINING.items() if known.get(told) is not None}
         rows.append({name: str(row[name]) for name in COLUMNS})
     return rows
 
