@@ -440,6 +440,67 @@ def test_rows_of_one_seed_run_twice_and_of_a_run_that_went_on(tmp_path: Path) ->
     assert all(run.finished for run in collection.runs)
 
 
+def test_a_run_that_was_cut_off_in_its_last_evaluation_is_not_finished(tmp_path: Path) -> None:
+    """All its frames played, its last score that of the half: by a study's folder and by rows."""
+    write_study(tmp_path / "study", ["atari/pong"], {"paper": {}, "dqn": {}}, [0], lambda *_: [1.0, 2.0])
+    run = tmp_path / "study" / "cells" / "atari-pong" / "paper" / "seed-0"
+    (run / "evaluations.csv").write_text("".join((run / "evaluations.csv").read_text().splitlines(True)[:-1]))
+    rows = run_rows(run) + run_rows(run.parents[1] / "dqn" / "seed-0")
+    with open(tmp_path / "rows.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    for source, said in (
+        ("study", "unfinished: in its last evaluation"),
+        ("rows.csv", "stopped in its last evaluation"),
+    ):
+        collection = collect(tmp_path / source)
+        assert {run.arm.name: run.finished for run in collection.runs} == {"paper": False, "dqn": True}
+        assert [(gone.arm, gone.why) for gone in collection.missing] == [("paper", said)]
+
+
+def test_two_things_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """By their budgets, where these differ; else by what was changed. Never are two arms one line of a table."""
+    header = (ROOT / "results" / "atari.csv").read_text("utf-8").splitlines()[0]
+    line = "atari/pong,{},{},0,{},40,{},1,30,0,paper,{},60,gpu,2,c,{},finished"
+    rows = [
+        line.format("paper", "", 10_000_000, 1.0, 10_000_000, "long"),
+        line.format("paper", "--frames 5000000", 5_000_000, 2.0, 5_000_000, "long"),
+        line.format("paper", "--lam 1.0 --double True", 10_000_000, 3.0, 10_000_000, "ours"),
+        line.format("paper", "--lam 2.0 --double True", 10_000_000, 4.0, 10_000_000, "ours"),
+        line.format("paper", "--double True", 10_000_000, 5.0, 10_000_000, "ours"),
+        line.format("future", "--warp 9", 10_000_000, 6.0, 10_000_000, "new"),
+        line.format("later", "--warp 9", 10_000_000, 7.0, 10_000_000, "new"),
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join([header, *rows]), "utf-8")
+    found = {run.arm.name: run.last for run in collect(tmp_path).runs}
+    assert found == {
+        "long, 10M": 1, "long, 5M": 2, "ours (lam=1.0)": 3, "ours (lam=2.0)": 4, "ours": 5, "new": 6, "new #2": 7,
+    }  # fmt: skip
+
+
+def test_every_file_of_results_can_be_reported(tmp_path: Path) -> None:
+    read_ones = [path for path in sorted((ROOT / "results").glob("*.csv")) if "run_frames" in path.read_text("utf-8")]
+    assert len(read_ones) >= 8
+    for path in read_ones:
+        names = [arm.name for arm in collect(path).arms]
+        assert len(set(names)) == len(names), path
+    # Of two versions of a study, with runs that were cut off.
+    assert write_report(ROOT / "results" / "tuning.csv", out=tmp_path / "page").exists()
+    for name in (
+        "figure-1",
+        "figure-2",
+        "figure-3",
+        "figure-s1",
+        "figure-clock",
+        "figure-profiles",
+        "figure-telemetry",
+    ):
+        file = tmp_path / "page" / f"{name}.csv"
+        assert not file.exists() or {"seeds", "frames"} <= set(read(file)[0]), name
+    assert {"runs", "runs_against", "frames"} <= set(read(tmp_path / "page" / "figure-probability.csv")[0])
+
+
 def test_a_run_that_failed_is_a_row_and_is_named(tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     write_run(whole, "atari/pong", "paper", 0, [1.0, 2.0])

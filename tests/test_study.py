@@ -314,6 +314,15 @@ def test_a_failed_cell_stops_no_other_and_is_tried_again(tmp_path: Path, capsys:
     assert (Status.read(bad).state, Status.read(good).state) == ("failed", "done")
     assert cli("study", "status", out) == 0
     assert "1 failed" in capsys.readouterr().out
+    # A row all the same, though it had failed before its run had a folder of its own.
+    (bad / "config.toml").unlink()
+    assert add_rows(out, tmp_path / "rows.csv").endswith(f"of 2 runs added to {tmp_path / 'rows.csv'}")
+    with open(tmp_path / "rows.csv", newline="") as lines:
+        told = {(row["arm"], row["seed"]): row for row in csv.DictReader(lines)}
+    failed = told["tightened", "0"]
+    assert failed["state"].startswith(f"failed: cannot write {bad}")
+    assert (failed["game"], failed["preset"], failed["score"], failed["frames"]) == ("maze-6", "maze", "", "0")
+    assert failed["changed"] == told["tightened", "1"]["changed"]
     (bad / "checkpoints").unlink()
     assert cli("study", "run", out) == 0
     assert Status.read(bad).state == "done"

@@ -64,7 +64,15 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        return self.frames >= self.arm.frames
+        """At its end, and not cut off in its last evaluation."""
+        return self.frames >= self.arm.frames and (not self.evaluations or self.evaluations[-1].frames == self.frames)
+
+    @property
+    def unfinished(self) -> str:
+        """Where one that is not finished was cut off, in words."""
+        if self.frames >= self.arm.frames:
+            return "in its last evaluation"
+        return f"at {self.frames:,} of {self.arm.frames:,} frames"
 
     @property
     def best(self) -> float:

@@ -98,7 +98,7 @@ def probability(collection: Collection, scales: Sequence[Scale]) -> Figure | Non
     look = styles(collection)
     panels, rows, said = [], [], []
     for scale in scales:
-        charted = []
+        charted, seeds, budgets = [], [], set()
         for arm in collection.arms:
             pairs = {
                 game: baseline
@@ -114,7 +114,9 @@ def probability(collection: Collection, scales: Sequence[Scale]) -> Figure | Non
             label, text = f"{clipped(arm.name, 18)} > {clipped(names, 14)}", with_interval(found, 2)
             charted.append(Row(label, found.value, text, look[arm], found.low, found.high))
             rows.append((arm.name, names, scale.name, len(pairs), sum(map(len, ours)), sum(map(len, theirs)),
-                         found.value, *found.ends))  # fmt: skip
+                         arm.frames, found.value, *found.ends))  # fmt: skip
+            seeds += [*map(len, ours), *map(len, theirs)]
+            budgets.add(arm.frames)
             said.append(f"{arm.name} beats {names} with probability {with_interval(found, 2)}")
         if charted:
             games = f"Games {'with' if scale.name == 'human' else 'without'} a human reference"
@@ -123,7 +125,8 @@ def probability(collection: Collection, scales: Sequence[Scale]) -> Figure | Non
                     charted, width=width, x_range=(0, 1), middle=0.5, unit="probability of improvement", class_=css
                 )
             )
-            panels.append(Panel(drawing, games if len(scales) > 1 else ""))
+            frames = " and ".join(frames_in_words(budget) for budget in sorted(budgets))
+            panels.append(Panel(drawing, games if len(scales) > 1 else "", f"{frames} frames, {spread(seeds, 'seed')}"))
     if not panels:
         return None
     return Figure(
@@ -133,7 +136,8 @@ def probability(collection: Collection, scales: Sequence[Scale]) -> Figure | Non
         "normalisation. Lines: 95% intervals, stratified bootstrap over seeds, "
         f"where every game has {statistics.LEAST_SEEDS} seeds or more.",
         "Probability of improvement over the plain arm. " + "; ".join(said) + ".",
-        to_csv(("arm", "against", "scale", "games", "runs", "runs_against", "probability", "low_95", "high_95"), rows),
+        to_csv(("arm", "against", "scale", "games", "runs", "runs_against", "frames", "probability", "low_95",
+                "high_95"), rows),
         panels, layout="stack",
     )  # fmt: skip
 
@@ -153,7 +157,10 @@ def profiles(collection: Collection, blocks: Sequence[Comparison]) -> Figure | N
             band = [(t, p.low, p.high) for t, p in shares if p.low is not None and p.high is not None]
             if arm in shown:
                 lines.append(Line(arm.name, look[arm], [(t, p.value) for t, p in shares], band))
-            rows += [(arm.name, block.scale.name, len(block.games), t, p.value, *p.ends) for t, p in shares]
+            rows += [
+                (arm.name, block.scale.name, len(block.games), len(found[0]), block.frames, t, p.value, *p.ends)
+                for t, p in shares
+            ]
             level = 100.0 if thresholds[-1] >= 100 else float(thresholds[40])
             above = statistics.performance_profile(found, np.array([level]))[0].value
             said.append(f"{arm.name}: {fixed(above, 0)}% of runs above {level:.0f}%")
@@ -166,7 +173,9 @@ def profiles(collection: Collection, blocks: Sequence[Comparison]) -> Figure | N
                 class_=css,
             )
         )  # fmt: skip
-        panels.append(Panel(drawing, f"{counted(len(block.games), 'game')}, {frames_in_words(block.frames)} frames"))
+        seeds = spread((len(found[0]) for found in scores.values()), "seed")
+        games = counted(len(block.games), "game")
+        panels.append(Panel(drawing, f"{games}, {frames_in_words(block.frames)} frames, {seeds}"))
     if not panels:
         return None
     legend = [(look[arm], arm.name) for arm in shown if any(row[0] == arm.name for row in rows)]
@@ -177,7 +186,8 @@ def profiles(collection: Collection, blocks: Sequence[Comparison]) -> Figure | N
         + interval_remark(collection, blocks)
         + not_drawn(collection),
         "Performance profiles. " + "; ".join(said) + ".",
-        to_csv(("arm", "scale", "games", "threshold_pct", "share_above_pct", "low_95", "high_95"), rows),
+        to_csv(("arm", "scale", "games", "seeds", "frames", "threshold_pct", "share_above_pct", "low_95", "high_95"),
+               rows),
         panels, legend, layout="stack",
     )  # fmt: skip
 
@@ -188,10 +198,14 @@ def bound_telemetry(collection: Collection) -> Figure | None:
     colours = dict(zip(statistics.TELEMETRY, ("c0", "c1", "c2 dash-1"), strict=True))
     for arm in collection.arms:
         for game in collection.games:
-            points = statistics.telemetry(collection.settled(game, arm)) if not arm.plain else []
+            runs = collection.settled(game, arm)
+            points = statistics.telemetry(runs) if not arm.plain else []
             if not points:
                 continue
-            rows += [(game, arm.name, round(p["frames"]), *(p[name] for name in statistics.TELEMETRY)) for p in points]
+            rows += [
+                (game, arm.name, len(runs), round(p["frames"]), *(p[name] for name in statistics.TELEMETRY))
+                for p in points
+            ]
             if arm not in shown:
                 continue
             lines = [
@@ -215,6 +229,6 @@ def bound_telemetry(collection: Collection) -> Figure | None:
         "Share of sampled steps whose lower or upper bound is violated, and share whose tightest lower bound is the "
         f"return R_j that the episode really achieved; mean over seeds.{not_drawn(collection)}",
         "Bound violations over training. " + "; ".join(said) + ".",
-        to_csv(("game", "arm", "frames", *(f"{name}_pct" for name in statistics.TELEMETRY)), rows),
+        to_csv(("game", "arm", "seeds", "frames", *(f"{name}_pct" for name in statistics.TELEMETRY)), rows),
         panels, [(colours[name], label) for name, label in statistics.TELEMETRY.items()],
     )  # fmt: skip

@@ -37,6 +37,7 @@ from tightrope.scores import references
 class Gain:
     game: str
     against: str
+    seeds: int
     ours: dict[str, float]  # by kind
     theirs: dict[str, float]
     percent: dict[str, float]
@@ -50,7 +51,7 @@ def against_200m(collection: Collection, scale: Scale, arm: Arm) -> list[Gain]:
             ours = {kind: mean_score(runs, kind) for kind in KINDS}
             theirs = dict.fromkeys(KINDS, references()[rom].dqn_200m)
             percent = {kind: scale.improvement(game, ours[kind], theirs[kind]) for kind in KINDS}
-            gains.append(Gain(game, "DQN 200M", ours, theirs, percent))
+            gains.append(Gain(game, "DQN 200M", len(runs), ours, theirs, percent))
     return gains
 
 
@@ -62,7 +63,7 @@ def against_own(collection: Collection, scale: Scale, arm: Arm) -> list[Gain]:
             ours = {kind: mean_score(runs, kind) for kind in KINDS}
             theirs = {kind: mean_score(collection.finished(game, baseline), kind) for kind in KINDS}
             percent = {kind: scale.improvement(game, ours[kind], theirs[kind]) for kind in KINDS}
-            gains.append(Gain(game, baseline.name, ours, theirs, percent))
+            gains.append(Gain(game, baseline.name, len(runs), ours, theirs, percent))
     return gains
 
 
@@ -104,7 +105,17 @@ def improvement(
             f"{signed(ordered[-1].percent['best'])}%."
         )
     rows_of_data = [
-        (arm.name, gain.game, gain.against, kind, gain.ours[kind], gain.theirs[kind], gain.percent[kind])
+        (
+            arm.name,
+            gain.game,
+            gain.against,
+            kind,
+            gain.seeds,
+            arm.frames,
+            gain.ours[kind],
+            gain.theirs[kind],
+            gain.percent[kind],
+        )
         for arm, gains in all_gains.items()
         for gain in gains
         for kind in KINDS
@@ -114,7 +125,8 @@ def improvement(
         f"Improvement over {against}, in percent. {rule} Bars: best evaluation of all, as in the paper. Upright "
         f"strokes: mean of the last five.{not_drawn(collection)}",
         f"Bar chart of the improvement over {against}. " + " ".join(said),
-        to_csv(("arm", "game", "against", "score_kind", "score", "baseline", "improvement_pct"), rows_of_data),
+        to_csv(("arm", "game", "against", "score_kind", "seeds", "frames", "score", "baseline", "improvement_pct"),
+               rows_of_data),
         panels, [("gain", "better"), ("loss", "worse"), ("second", "mean of the last five")], layout="stack",
     )  # fmt: skip
 
@@ -248,8 +260,9 @@ def over_training(collection: Collection, blocks: Sequence[Comparison], clock: b
             title = f"{which.capitalize()} over {counted(len(block.games), 'game')}"
             panels.append(Panel(drawing, title, f"{basis(block)}, {seeds}"))
         for arm, points in training.items():
+            own = max(statistics.seed_counts(collection, block, [arm]))
             rows += [
-                (arm.name, block.scale.name, len(block.games), p.epoch, round(p.frames), p.mean, p.median)
+                (arm.name, block.scale.name, len(block.games), own, p.epoch, round(p.frames), p.mean, p.median)
                 + ((round(p.frames * worth[arm], 3),) if clock else ())
                 for p in points
             ]
@@ -262,7 +275,8 @@ def over_training(collection: Collection, blocks: Sequence[Comparison], clock: b
         return None
     legend = [(look[arm], arm.name) for arm in shown if any(row[0] == arm.name for row in rows)]
     legend += [(shape, f"{agent}, by its own protocol") for agent, shape in SHAPES.items() if shape in shapes]
-    columns = ("arm", "scale", "games", "epoch", "frames", "mean_pct", "median_pct") + (("minutes",) if clock else ())
+    columns = ["arm", "scale", "games", "seeds", "epoch", "frames", "mean_pct", "median_pct"]
+    columns += ["minutes"] if clock else []
     if clock:
         name, title = "figure-clock", "Mean and median against the clock"
         caption = (

@@ -58,9 +58,7 @@ def from_rows(files: list[Path], title: str) -> Collection:
     found = _one_for_each_seed(every)
     again = [run for run in every if run not in found]
     missing = [
-        Missing(title_of(r.game), r.arm.name, str(r.seed), f"stopped at {r.frames:,} of {r.arm.frames:,} frames")
-        for r in found
-        if not r.finished
+        Missing(title_of(r.game), r.arm.name, str(r.seed), f"stopped {r.unfinished}") for r in found if not r.finished
     ]
     missing += [
         Missing(
@@ -150,11 +148,28 @@ def _short_names(runs: list[Run]) -> list[Run]:
         for arm, changes in arms.items():
             own = " ".join(change for change in arm.changed.split() if change in changes - common)
             named[arm] = replace(arm, name=f"{name} ({own})" if own else name)
-    # Two studies may give one name to two things.
-    taken: dict[str, set[Arm]] = {}
-    for arm in named.values():
-        taken.setdefault(arm.name, set()).add(arm)
-    for key, arm in named.items():
-        if len(taken[arm.name]) > 1:
-            named[key] = replace(arm, name=f"{arm.name}, {frames_in_words(arm.frames)}")
+    named = _told_apart(named)
     return [replace(run, arm=named[run.arm]) for run in runs]
+
+
+def _told_apart(named: dict[Arm, Arm]) -> dict[Arm, Arm]:
+    """Two studies, or two versions of one, may give one name to two things: those go by their budgets too, if these
+    differ, else by what each has changed that not all of that name have."""
+    taken: dict[str, list[Arm]] = {}
+    for arm in named.values():
+        taken.setdefault(arm.name, []).append(arm)
+    names: dict[Arm, str] = {}
+    for name, arms in taken.items():
+        budgets = {arm.frames for arm in arms}
+        common = set.intersection(*(set(arm.changed.split()) for arm in arms))
+        for number, arm in enumerate(arms, 1):
+            own = " ".join(change for change in arm.changed.split() if change not in common)
+            if len(arms) == 1:
+                names[arm] = name
+            elif len(budgets) == len(arms):
+                names[arm] = f"{name}, {frames_in_words(arm.frames)}"
+            else:
+                names[arm] = f"{name} ({own})" if own else name
+            if names[arm] in [names[other] for other in arms[: number - 1]]:
+                names[arm] += f" #{number}"
+    return {key: replace(arm, name=names[arm]) for key, arm in named.items()}

@@ -43,7 +43,7 @@ def from_study(path: Path) -> Collection:
         runs.append(run)
         games[cell] = run.game
         if not run.finished:
-            cells[cell] = f"{failure or 'unfinished'}: {run.frames:,} of {run.arm.frames:,} frames"
+            cells[cell] = f"{failure or 'unfinished'}: {run.unfinished}"
         else:
             cells[cell] = "" if run.evaluations else "finished without an evaluation"
     if not any(run.evaluations for run in runs):

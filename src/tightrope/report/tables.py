@@ -345,7 +345,7 @@ def landmark_table(collection: Collection, block: Comparison, suffix: str) -> Ta
                 Cell(str(len(block.games)), len(block.games)),
                 percent_cell(statistics.mean_over_games(scores)),
                 percent_cell(statistics.median_over_games(scores)),
-                words("mean of the last five evaluations; " + protocols(collection, block, arm)),
+                words(f"{protocols(collection, block, arm)}; {counted(len(scores[0]), 'seed')}"),
                 words("this report"),
             ]
         )
@@ -367,7 +367,7 @@ def landmark_table(collection: Collection, block: Comparison, suffix: str) -> Ta
 
 def protocols(collection: Collection, block: Comparison, arm: Arm) -> str:
     names = {e.protocol for game in block.games for run in collection.finished(game, arm) for e in run.evaluations}
-    return "protocol " + " and ".join(sorted(names))
+    return "mean of the last five evaluations; protocol " + " and ".join(sorted(names))
 
 
 def all_runs(collection: Collection) -> Table:

@@ -13,7 +13,7 @@ from typing import Any
 from tightrope.checkpoint import write_bytes
 from tightrope.errors import TightropeError, counted
 from tightrope.run import Description, RunFolder
-from tightrope.study.folder import survey
+from tightrope.study.folder import Seen, survey
 from tightrope.study.plan import is_study
 
 #: How often the bounds bound, as the metrics had it when the agent was evaluated.
@@ -60,6 +60,20 @@ def run_rows(path: Path, commit: str = "", device: str = "", arm: str = "", erro
     return rows
 
 
+def _cell_rows(seen: Seen, commit: str, device: str) -> list[dict[str, str]]:
+    """A cell's rows; one without a score where it failed before its run began."""
+    cell = seen.cell
+    if (seen.folder / "config.toml").exists():
+        return run_rows(seen.folder, commit, device, cell.arm.name, seen.error)
+    description = Description(cell.game, cell.arm.preset, cell.seed, cell.device, cell.config)
+    facts = {
+        "game": cell.game, "preset": cell.arm.preset, "changed": " ".join(description.changed()), "seed": cell.seed,
+        "frames": 0, "device": device or cell.device, "commit": commit, "arm": cell.arm.name,
+        "state": f"failed: {seen.error}",
+    }  # fmt: skip
+    return [{name: str(facts.get(name, "")) for name in COLUMNS}]
+
+
 def add_rows(path: Path, out: Path, commit: str = "", device: str = "") -> str:
     """Adds the rows of a study's cells, or of a single run, to the file `out`; says in a sentence what was added."""
     left_out = ""
@@ -69,10 +83,12 @@ def add_rows(path: Path, out: Path, commit: str = "", device: str = "") -> str:
         over = [seen for seen in cells if seen.state in ("done", "failed")]
         if len(over) < len(cells):
             left_out = f"; {counted(len(cells) - len(over), 'cell')} not at the end yet: left for another time"
-        runs = [(s.folder, s.cell.arm.name, s.error) for s in over if (s.folder / "config.toml").exists()]
+        found = [row for seen in over for row in _cell_rows(seen, commit, device)]
+        runs = len(over)
     elif (path / "config.toml").exists():
         whole = path.resolve()
-        runs = [(path, whole.parent.name if whole.parents[2].name == "cells" else "", "")]
+        found = run_rows(path, commit, device, whole.parent.name if whole.parents[2].name == "cells" else "")
+        runs = 1
     else:
         raise TightropeError(f"{path} is neither a study nor a run: it has no study.toml and no config.toml")
     old: list[dict[str, str]] = []
@@ -83,7 +99,6 @@ def add_rows(path: Path, out: Path, commit: str = "", device: str = "") -> str:
             if tuple(reader.fieldnames or ()) != COLUMNS:
                 raise TightropeError(f"{out} has other columns than rows of results have: choose another --out")
     known = {_identity(row) for row in old}
-    found = [row for run, arm, error in runs for row in run_rows(run, commit, device, arm, error)]
     new = [row for row in found if _identity(row) not in known]
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
@@ -91,7 +106,7 @@ def add_rows(path: Path, out: Path, commit: str = "", device: str = "") -> str:
     writer.writerows(old + new)
     write_bytes(out, text.getvalue().encode())  # whole or not at all
     there = f", {len(found) - len(new)} there already" if len(found) > len(new) else ""
-    return f"{counted(len(new), 'row')} of {counted(len(runs), 'run')} added to {out}{there}{left_out}"
+    return f"{counted(len(new), 'row')} of {counted(runs, 'run')} added to {out}{there}{left_out}"
 
 
 def _identity(row: dict[str, str]) -> tuple[str, ...]:
