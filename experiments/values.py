@@ -1,14 +1,18 @@
-"""Are values right, and upper bounds bounds? `python experiments/values.py pong [AGENT.safetensors ...] [--games 3]`
+"""Are values right, and upper bounds bounds? `python experiments/values.py pong alien breakout [--out FILE.csv]`
 
 Plays games with trained agents. The emulator is deterministic, so what an agent really got from a state on, R_j, is at
-most Q* there: an upper bound U below R_j is wrong, whatever Q* is. Prints for each agent the means of Q, R_j and U over
-all steps of finished episodes, how often U is below R_j and by how much, and how often Q is.
+most Q* there: an upper bound U below R_j is wrong, whatever Q* is. Says for each agent (one that is shipped, a file or a
+run) the means of Q, R_j and U over all steps of finished episodes, how often U is below R_j and by how much, and how
+often Q is.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import sys
 from dataclasses import replace
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -23,9 +27,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("agents", nargs="+", help="shipped agents, files or runs")
     parser.add_argument("--games", type=int, default=3)
+    parser.add_argument("--out", default="", help="a CSV file, beside what is printed")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    print("| game | preset | score | Q | R_j | U | U below R_j | by | Q below R_j |\n|" + " --- |" * 9)
+    rows = []
     for name in args.agents:
         agent = tightrope.load(name, device="cpu")
         # Without horizons ahead the lower bound is R_j alone; the upper ones keep the agent's own.
@@ -40,14 +45,31 @@ def main() -> None:
                 torch.tensor([moment.reward for moment in played[:-1]], dtype=torch.float64),
                 torch.tensor([moment.terminal for moment in played[:-1]]),
             )
-            columns.append((*rope(*told, config), rope(*told, replace(config, k=0)).lower))
+            columns.append(
+                (*rope(*told, config), rope(*told, replace(config, k=0, lower_draws=0, upper_draws=0)).lower)
+            )
         q, _, upper, returns = map(np.concatenate, zip(*columns, strict=True))
         there = np.isfinite(returns) & np.isfinite(upper)
         q, upper, returns = q[there], upper[there], returns[there]
         wrong = upper < returns
-        means = " | ".join(f"{column.mean():.2f}" for column in (q, returns, upper))
-        said = f"{wrong.mean():.0%} | {(returns - upper)[wrong].mean():.2f} | {(q < returns).mean():.0%}"
-        print(f"| {agent.facts.game} | {agent.facts.preset} | {np.mean(scores):.4g} | {means} | {said} |", flush=True)
+        rows.append(
+            {
+                "game": agent.facts.game, "preset": agent.facts.preset, "frames": agent.facts.frames,
+                "games": args.games, "score": np.mean(scores), "q": q.mean(), "return": returns.mean(), "upper": upper.mean(),
+                "upper_below_return_pct": 100 * wrong.mean(), "by": (returns - upper)[wrong].mean(),
+                "q_below_return_pct": 100 * (q < returns).mean(),
+            }
+        )  # fmt: skip
+    show(rows, sys.stdout)
+    if args.out:
+        with open(args.out, "w", newline="") as file:
+            show(rows, file)
+
+
+def show(rows: list[dict[str, Any]], out: TextIO) -> None:
+    writer = csv.DictWriter(out, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({k: round(float(v), 3) if isinstance(v, float) else v for k, v in row.items()} for row in rows)
 
 
 if __name__ == "__main__":

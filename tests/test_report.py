@@ -332,7 +332,7 @@ def test_an_incomplete_study_says_what_is_missing(tmp_path: Path) -> None:
     missing = read(tmp_path / "report" / "table-missing.csv")
     said = {(row["game"], row["arm"], row["seed"]): row["state"] for row in missing}
     assert said["Pong", "paper", "1"] == "failed (no memory left)"
-    assert said["Pong", "paper", "0"] == "unfinished: 3,333,334 of 10,000,000 frames"
+    assert said["Pong", "paper", "0"] == "unfinished: at 3,333,334 of 10,000,000 frames"
     assert "damaged" in said["Freeway", "dqn", "1"]
     assert "Incomplete: " in html
     table = row_of(tmp_path / "report" / "table-1.csv", arm="paper")
