@@ -55,9 +55,9 @@ def main() -> None:
         rows.append(
             {
                 "game": agent.facts.game, "preset": agent.facts.preset, "frames": agent.facts.frames,
-                "games": args.games, "score": np.mean(scores), "q": q.mean(), "return": returns.mean(), "upper": upper.mean(),
-                "upper_below_return_pct": 100 * wrong.mean(), "by": (returns - upper)[wrong].mean(),
-                "q_below_return_pct": 100 * (q < returns).mean(),
+                "games": args.games, "score": np.mean(scores), "q": q.mean(), "return": returns.mean(),
+                "upper": upper.mean(), "upper_below_return_pct": 100 * wrong.mean(),
+                "by": (returns - upper)[wrong].mean(), "q_below_return_pct": 100 * (q < returns).mean(),
             }
         )  # fmt: skip
     show(rows, sys.stdout)
