@@ -1,8 +1,8 @@
 """Are values right, and upper bounds bounds? `python experiments/values.py pong alien breakout [--out FILE.csv]`
 
 Plays games with trained agents. The emulator is deterministic, so what an agent really got from a state on, R_j, is at
-most Q* there: an upper bound U below R_j is wrong, whatever Q* is. Says for each agent (one that is shipped, a file or a
-run) the means of Q, R_j and U over all steps of finished episodes, how often U is below R_j and by how much, and how
+most Q* there: an upper bound U below R_j is wrong, whatever Q* is. Says for each agent (a shipped one, a file or a run)
+the means of Q, R_j and U over all steps of finished episodes, how often U is below R_j and by how much, and how
 often Q is.
 """
 
