@@ -80,6 +80,16 @@ def tighten(
     return (y_B + lam * pull_B) / weight_B, weight_B, low_B, high_B
 
 
+def beyond_quantiles(
+    q_B: Tensor, lower_B: Tensor, upper_B: Tensor, quantiles_BN: Tensor, margin: float
+) -> tuple[Tensor, Tensor]:
+    """Bounds that only returns beyond what the agent itself holds possible can violate, with a margin of 1.
+
+    A return among the quantiles is luck that they know of; one above them all is reward that has not travelled yet.
+    """
+    return lower_B - margin * (quantiles_BN.amax(1) - q_B), upper_B + margin * (q_B - quantiles_BN.amin(1))
+
+
 def noise_growth(steps: Tensor, gamma: float) -> Tensor:
     """Standard deviation of a return of so many steps, in units of one step's.
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tightrope.bounds import lower_bounds, tighten, upper_bounds
+from tightrope.bounds import beyond_quantiles, lower_bounds, tighten, upper_bounds
 from tightrope.config import Config
 from tightrope.constraints import LONG, EpisodeBounds, Luck, Multipliers, Settling, needed_notes
 from tightrope.memory import Memory
@@ -39,16 +39,6 @@ class Batch(NamedTuple):
     spread_BN: Tensor  # the target's quantiles around its mean; N = 0 without a head for them
     share_B: Tensor  # by which the sample was drawn, 1 where all are drawn alike
     levels_BN: Tensor = torch.zeros(0, 0)  # at which its quantiles are asked for; N = 0 where these are fixed
-
-
-def eased(batch: Batch, quantiles_BN: Tensor, q_B: Tensor, margin: float) -> Batch:
-    """With bounds that only returns beyond what the agent itself holds possible can violate.
-
-    A return among the quantiles is luck that they know of; one above them all is reward that has not travelled yet.
-    """
-    lower_B = batch.lower_B - margin * (quantiles_BN.amax(1) - q_B)
-    upper_B = batch.upper_B + margin * (q_B - quantiles_BN.amin(1))
-    return batch._replace(lower_B=lower_B, upper_B=upper_B)
 
 
 class Learner:
@@ -281,7 +271,8 @@ class Learner:
         config = self.config
         q_B = self.means(outputs)
         if config.quantile_margin:
-            batch = eased(batch, outputs, q_B, config.quantile_margin)
+            eased = beyond_quantiles(q_B, batch.lower_B, batch.upper_B, outputs, config.quantile_margin)
+            batch = batch._replace(lower_B=eased[0], upper_B=eased[1])
         lower_B, upper_B, rows_B = batch.lower_B, batch.upper_B, batch.rows_BS[:, -1]
         if self.multipliers is not None:
             lower_B, upper_B = self.multipliers.apply(rows_B, q_B, lower_B, upper_B)

@@ -105,21 +105,12 @@ def improvement(
             f"{signed(ordered[-1].percent['best'])}%."
         )
     rows_of_data = [
-        (
-            arm.name,
-            gain.game,
-            gain.against,
-            kind,
-            gain.seeds,
-            arm.frames,
-            gain.ours[kind],
-            gain.theirs[kind],
-            gain.percent[kind],
-        )
+        (arm.name, gain.game, gain.against, kind, gain.seeds, arm.frames, gain.ours[kind], gain.theirs[kind],
+         gain.percent[kind])
         for arm, gains in all_gains.items()
         for gain in gains
         for kind in KINDS
-    ]
+    ]  # fmt: skip
     return Figure(
         id_, title,
         f"Improvement over {against}, in percent. {rule} Bars: best evaluation of all, as in the paper. Upright "
