@@ -139,9 +139,9 @@ def test_shipped_studies_are_what_they_say() -> None:
 
 
 def test_the_study_of_differences_has_each_of_the_programs_rules_once_by_itself_and_all_at_once() -> None:
-    """All but those of the budget, of the evaluation, and of lives, which MinAtar's games do not have."""
+    """All but those of the budget, of the evaluation, and of what MinAtar does not have: lives, states of several frames."""
     apart = {"frames", "epoch_frames", "max_game_frames", "eval_steps", "eval_max_game_frames", "checkpoint_frames",
-             "life_noops"}  # fmt: skip
+             "life_noops", "skip_start_rows"}  # fmt: skip
 
     def changed(config: Config, base: Config) -> dict[str, Any]:
         fields, others = asdict(config), asdict(base)
