@@ -139,7 +139,7 @@ def test_shipped_studies_are_what_they_say() -> None:
 
 
 def test_the_study_of_differences_has_each_of_the_programs_rules_once_by_itself_and_all_at_once() -> None:
-    """All but those of the budget, of the evaluation, and of what MinAtar does not have: lives, states of several frames."""
+    """But for those of the budget, the evaluation, and what MinAtar does not have: lives, states of several frames."""
     apart = {"frames", "epoch_frames", "max_game_frames", "eval_steps", "eval_max_game_frames", "checkpoint_frames",
              "life_noops", "skip_start_rows"}  # fmt: skip
 
