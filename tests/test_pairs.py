@@ -76,17 +76,19 @@ def covering(sizes: dict[str, int], seed: int) -> list[dict[str, int]]:
     }
     runs = []
     while missing:
-        best: dict[str, int] = {}
+        wanted = dict(min(missing, key=sorted))  # so that every run covers something
+        best = wanted
         for _ in range(5):
-            run = {name: int(rng.integers(size)) for name, size in sizes.items()}
-            for name in rng.permutation(names):
+            run = {name: int(rng.integers(size)) for name, size in sizes.items()} | wanted
+            for name in rng.permutation([name for name in names if name not in wanted]):
                 others = [item for item in run.items() if item[0] != name]
                 gains = [
                     sum(frozenset({(name, setting), other}) in missing for other in others)
                     for setting in range(sizes[name])
                 ]
                 run[name] = int(np.argmax(gains))
-            best = max(best, run, key=lambda run: len(pairs(run) & missing))
+            if len(best) < len(run) or len(pairs(run) & missing) > len(pairs(best) & missing):
+                best = run
         runs.append(best)
         missing -= pairs(best)
     return runs
