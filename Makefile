@@ -10,7 +10,7 @@ demo: $(VENV)/ready
 	$(BIN)/tightrope demo
 
 test: $(VENV)/ready lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal --hypothesis-profile=ci
 
 # What needs a GPU, with the Python that has PyTorch for it: make test-gpu PYTHON=python3, PYTHONPATH=bundle where offline.
 test-gpu:

@@ -13,6 +13,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(autouse=True)
+def same_weights_every_time() -> None:
+    """A layer that a test makes for itself starts alike in every run: what fails, fails again."""
+    import torch  # not above, where the number of threads is not set yet
+
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
 def doctest_folder(doctest_namespace: dict[str, Any], tmp_path: Path) -> None:
     """`tmp` in every docstring's example."""
     doctest_namespace["tmp"] = tmp_path
