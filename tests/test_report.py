@@ -215,17 +215,21 @@ def test_a_tightened_arm_is_compared_with_the_plain_one_that_is_most_like_it(tmp
     assert {(r["arm"], r["against"]) for r in read(tmp_path / "report" / "figure-probability.csv")} == pairs
 
 
-def test_curves_are_averaged_over_what_all_arms_have(tmp_path: Path) -> None:
-    """One arm was evaluated eight times, the other after every second of those: both averages are of 2, 4, 6 and 8."""
+def test_averages_reach_as_far_back_in_all_arms(tmp_path: Path) -> None:
+    """One arm was evaluated eight times, another after every second of those: four of the one are two of the other.
+    Each is drawn where it was evaluated. A run that was cut off after an early evaluation changes nothing."""
     for name, scores in (("paper", [1.0, 2, 3, 4, 5, 6, 7, 8]), ("dqn", [20.0, 40, 60, 80])):
         write_run(tmp_path / "cells" / "pong" / name / "seed-0", "atari/pong", name, 0, scores)
+    write_run(
+        tmp_path / "cells" / "pong" / "early" / "seed-0", "atari/pong", "paper", 0, [9.0, 9.0], epochs=40, lam=1.0
+    )
     html = write_report(tmp_path).read_text("utf-8")
-    rows = [row for row in read(tmp_path / "report" / "figure-3.csv") if row["arm"] == "paper"]
-    assert [float(row["score"]) for row in rows] == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert [row["smoothed"] and float(row["smoothed"]) for row in rows] == ["", 2, "", 3, "", 4, "", 5]
-    assert "averages over 10M frames" in html
+    rows = read(tmp_path / "report" / "figure-3.csv")
+    smoothed = {arm: [float(row["smoothed"]) for row in rows if row["arm"] == arm] for arm in ("paper", "dqn")}
+    assert smoothed == {"paper": [1, 1.5, 2, 2.5, 3.5, 4.5, 5.5, 6.5], "dqn": [20, 30, 50, 70]}
+    assert "averages over 5M frames" in html
     runs = {row["arm"]: row["last five since"] for row in read(tmp_path / "report" / "table-runs.csv")}
-    assert runs == {"paper": "2500000", "dqn": "2500000"}
+    assert (runs["paper"], runs["dqn"]) == ("5000000", "5000000")  # 4 to 8 of the one, 3 and 4 of the other
 
 
 @pytest.fixture(scope="module")
@@ -524,13 +528,13 @@ def test_a_run_that_failed_is_a_row_and_is_named(tmp_path: Path) -> None:
     ]
 
 
-def test_the_last_five_are_those_that_all_arms_have(tmp_path: Path) -> None:
-    """One arm was evaluated six times, the other after every second of those: means of 2, 4 and 60, not of 2 to 60."""
+def test_the_last_five_are_fewer_of_an_arm_that_was_evaluated_less_often(tmp_path: Path) -> None:
+    """One arm was evaluated six times, the other after every second of those: means of the last five and of three."""
     for seed, (preset_name, scores) in enumerate((("paper", [1.0, 2, 3, 4, 5, 60]), ("dqn", [20.0, 40, 60]))):
         write_run(tmp_path / "cells" / "pong" / preset_name / f"seed-{seed}", "atari/pong", preset_name, seed, scores)
     (tmp_path / "study.toml").write_text("games = ['pong']\nseeds = [0, 1]\n[arms]\npaper = {}\ndqn = {}\n")
     found = {run.arm.name: run.last_five for run in collect(tmp_path).runs}
-    assert found == {"paper": 22, "dqn": 40}
+    assert found == {"paper": (2 + 3 + 4 + 5 + 60) / 5, "dqn": (20 + 40 + 60) / 3}
     assert "equally often on Pong" in write_report(tmp_path).read_text("utf-8")
 
 

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ class Run:
     commit: str
     folder: Path | None = None  # None: known from rows alone
     telemetry: tuple[dict[str, float], ...] = ()
-    shared: frozenset[float] = frozenset()  # when all runs that it is compared with were evaluated
+    spacing: float = 0.0  # frames between evaluations of the run, of all it is compared with, that has most of them
 
     @property
     def finished(self) -> bool:
@@ -82,18 +83,22 @@ class Run:
     def last(self) -> float:
         return self.evaluations[-1].score
 
-    def when(self, evaluation: Evaluated) -> float:
-        """The share of its budget after which it was evaluated, to a thousandth: a step's frames more or less."""
-        return round(evaluation.frames / self.arm.frames, 3)
-
-    @property
-    def comparable(self) -> tuple[Evaluated, ...]:
-        """Those evaluations that the others have too: one arm's mean must not reach further back than another's."""
-        return tuple(e for e in self.evaluations if self.when(e) in self.shared) or self.evaluations
+    def recent(self, spacings: int, until: int | None = None) -> list[Evaluated]:
+        """The evaluations of so many spacings up to that frame, or to the end: so many of them, and fewer of a run that
+        was evaluated less often than others, so that one arm's mean does not reach further back than another's."""
+        until = self.evaluations[-1].frames if until is None else until
+        since = until - (spacings - 0.5) * self.spacing  # half: a step's frames more or less
+        return [e for e in self.evaluations if since <= e.frames <= until]
 
     @property
     def last_five(self) -> float:
-        return statistics.fmean(e.score for e in self.comparable[-5:])
+        return statistics.fmean(e.score for e in self.recent(5))
+
+    @property
+    def own_spacing(self) -> float:
+        """Frames between its evaluations; its end, which may come early, does not count where there are others."""
+        gaps = [later - earlier for earlier, later in pairwise([0, *(e.frames for e in self.evaluations)])]
+        return statistics.median(gaps[:-1] or gaps or [0])
 
     def score(self, kind: str) -> float:
         return float(getattr(self, kind))
@@ -121,14 +126,17 @@ class Collection:
     from_rows: bool = False
 
     def __post_init__(self) -> None:
-        """Runs learn when the others of their game and budget were evaluated."""
-        rivals: dict[tuple[str, int], list[frozenset[float]]] = {}
+        """Runs learn how often the others of their game and budget were evaluated; one that was cut off has no say,
+        unless there are no others."""
+        rivals: dict[tuple[str, int], list[Run]] = {}
         for run in self.runs:
-            if run.finished and run.evaluations:
-                moments = frozenset(run.when(e) for e in run.evaluations)
-                rivals.setdefault((run.game, run.arm.frames), []).append(moments)
-        common = {key: frozenset.intersection(*moments) for key, moments in rivals.items()}
-        self.runs = [replace(run, shared=common.get((run.game, run.arm.frames), frozenset())) for run in self.runs]
+            if run.evaluations:
+                rivals.setdefault((run.game, run.arm.frames), []).append(run)
+        finest = {
+            key: min(run.own_spacing for run in [r for r in runs if r.finished] or runs) for key, runs in rivals.items()
+        }
+        for runs in (self.runs, self.again):
+            runs[:] = [replace(run, spacing=finest.get((run.game, run.arm.frames), run.own_spacing)) for run in runs]
 
     @cached_property
     def arms(self) -> list[Arm]:

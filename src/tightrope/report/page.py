@@ -127,7 +127,7 @@ def _caveats(collection: Collection, with_videos: bool) -> list[str]:
     if uneven:
         said.append(
             f"Not all arms were evaluated equally often on {', '.join(uneven)}: the best of more evaluations flatters "
-            "more. The mean of the last five counts those that all have."
+            "more. The mean of the last five reaches as far back in all: there it is of fewer where there are fewer."
         )
     if collection.from_rows:
         said.append(

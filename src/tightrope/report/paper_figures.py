@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
 
 from tightrope.errors import counted
 from tightrope.report import statistics
@@ -134,27 +132,25 @@ def learning_curves(collection: Collection, videos: dict[str, tuple[str, str]]) 
     panels, rows, said, shapes = [], [], [], set()
     crowded = len(shown) > 4  # then lines alone
     for game in collection.games:
-        lines, budget, width = [], 1, 0.0
+        lines, budget, widths = [], 1, set()
         for arm in collection.arms:
             runs = collection.settled(game, arm)
             points = statistics.curve(runs)
             if not points:
                 continue
-            dots = statistics.evaluations(runs)
-            smooth: dict[int, list[Any]] = {p.epoch: [p.smooth, p.low, p.high] for p in points}
             rows += [
-                (game, arm.name, len(runs), dot.epoch, round(dot.frames), dot.score, *smooth.get(dot.epoch, [""] * 3))
-                for dot in dots
+                (game, arm.name, len(runs), p.epoch, round(p.frames), p.score, p.smooth, p.low, p.high) for p in points
             ]
             if arm not in shown:
                 continue
             budget = max(budget, arm.frames)
-            width = max(width, *(4 * (b.frames - a.frames) for a, b in pairwise(points)), 0.0)
+            if len(points) > 1:
+                widths.add(statistics.SMOOTHED_OVER * runs[0].spacing)
             lines.append(
                 Line(
                     arm.name, look[arm], [(p.frames, p.smooth) for p in points],
                     [(p.frames, p.low, p.high) for p in points] if len(runs) > 1 and not crowded else [],
-                    [(dot.frames, dot.score) for dot in dots] if not crowded else [],
+                    [(p.frames, p.score) for p in points] if not crowded else [],
                 )
             )  # fmt: skip
             said.append(f"{title_of(game)}, {arm.name}: ends at {number(points[-1].smooth)}")
@@ -167,8 +163,8 @@ def learning_curves(collection: Collection, videos: dict[str, tuple[str, str]]) 
             direct=few(lines),
         )  # fmt: skip
         note = seeds_of(collection, game, [line.label for line in lines])
-        if width:
-            note += f" · averages over {frames_in_words(round(width, -3))} frames"
+        if widths:
+            note += f" · averages over {' and '.join(map(frames_in_words, sorted(widths)))} frames"
         if known := references().get(rom_of(game) or ""):
             published = (("human", known.human), ("DQN 200M", known.dqn_200m), ("He et al.", known.paper))
             note = " · ".join([note, *(f"{name} {number(score)}" for name, score in published)])
@@ -177,8 +173,8 @@ def learning_curves(collection: Collection, videos: dict[str, tuple[str, str]]) 
     legend += [(shape, f"{agent}, by its own protocol") for agent, shape in SHAPES.items() if shape in shapes]
     return Figure(
         "figure-3", "Figure 3. Learning curves",
-        "Score of whole games over training, mean over seeds, as a moving average over 4 of the evaluations that all "
-        f"arms have.{not_drawn(collection)} "
+        "Score of whole games over training, mean over seeds, as a moving average over 4 evaluations of the arm that "
+        f"was evaluated most often and over as many frames of the others.{not_drawn(collection)} "
         + ("" if crowded else "Dots: the evaluations themselves; bands: the range of the seeds' own averages. ")
         + "Dashed lines: references within reach of the curves; hollow marks: other agents at that budget, each by its "
         f"own protocol. {protocols(agent for agent, shape in SHAPES.items() if shape in shapes)}",

@@ -255,13 +255,7 @@ def _resampled(scores: Scores, statistic: Callable[..., np.ndarray]) -> tuple[An
 # ------------------------------------------------------------------------------------------------------------- curves
 
 
-def smoothed(values: list[float], width: int = 4) -> list[float]:
-    """The paper's moving average: each point with the up to three before it.
-
-    >>> smoothed([0, 4, 8, 4, 4])
-    [0.0, 2.0, 4.0, 4.0, 5.0]
-    """
-    return [statistics.fmean(values[max(0, i + 1 - width) : i + 1]) for i in range(len(values))]
+SMOOTHED_OVER = 4  # evaluations: the paper's moving average
 
 
 @dataclass(frozen=True)
@@ -275,40 +269,26 @@ class CurvePoint:
 
 
 def curve(runs: list[Run]) -> list[CurvePoint]:
-    """One arm's learning curve on one game: over the epochs after which all its runs, and those that it is compared
-    with, were evaluated, so that an average reaches as far back in one as in another."""
+    """One arm's learning curve on one game, over the epochs after which all its runs were evaluated; smoothed as the
+    paper's, each point with the up to three before it, and with fewer where the arm was evaluated less often."""
     if not runs:
         return []
-    epochs = sorted(set.intersection(*({e.epoch for e in run.comparable} for run in runs)))
     # A run's end may be evaluated within an epoch that has been: the later one counts.
-    by_epoch = [{e.epoch: e for e in run.comparable} for run in runs]
-    raw = [[own[epoch].score for epoch in epochs] for own in by_epoch]
-    frames = [[own[epoch].frames for epoch in epochs] for own in by_epoch]
-    smooth = [smoothed(own) for own in raw]
-    return [
-        CurvePoint(
-            epoch, statistics.fmean(own[i] for own in frames), statistics.fmean(own[i] for own in raw),
-            statistics.fmean(own[i] for own in smooth), min(own[i] for own in smooth), max(own[i] for own in smooth),
-        )
-        for i, epoch in enumerate(epochs)
-    ]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Dot:
-    epoch: int
-    frames: float
-    score: float  # mean over seeds
-
-
-def evaluations(runs: list[Run]) -> list[Dot]:
-    """Of one arm on one game, whether the others have them or not: over the epochs that all its runs evaluated."""
     by_epoch = [{e.epoch: e for e in run.evaluations} for run in runs]
-    return [
-        Dot(epoch, statistics.fmean(own[epoch].frames for own in by_epoch),
-            statistics.fmean(own[epoch].score for own in by_epoch))
-        for epoch in sorted(set.intersection(*map(set, by_epoch)))
-    ]  # fmt: skip
+    points = []
+    for epoch in sorted(set.intersection(*map(set, by_epoch))):
+        here = [own[epoch] for own in by_epoch]
+        smooth = [
+            statistics.fmean(e.score for e in run.recent(SMOOTHED_OVER, until=evaluated.frames))
+            for run, evaluated in zip(runs, here, strict=True)
+        ]
+        points.append(
+            CurvePoint(
+                epoch, statistics.fmean(e.frames for e in here), statistics.fmean(e.score for e in here),
+                statistics.fmean(smooth), min(smooth), max(smooth),
+            )
+        )  # fmt: skip
+    return points
 
 
 @dataclass(frozen=True)

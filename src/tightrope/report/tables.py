@@ -159,7 +159,8 @@ def table_1(collection: Collection, block: Comparison, number_: str) -> Table:
         "game as of another. "
         f"Finished runs of {frames_in_words(block.frames)} frames on the games that all these arms have: "
         f"{listed(block)}. “Best”: of all "
-        "evaluations of a run, as in the paper; “last five”: the mean of the last five that all arms have. "
+        "evaluations of a run, as in the paper; “last five”: the mean of the last five, and of fewer that lie as far "
+        "back for an arm that was evaluated less often. "
         "Wall-clock: median over runs, evaluations included; runs may have shared their machine, and not all alike.",
         columns, rows + reference, len(reference),
     )  # fmt: skip
@@ -241,8 +242,8 @@ def raw_scores(collection: Collection, scale: Scale) -> Table:
         "table-s1" if human else "table-s1-range",
         "Table S1. Raw scores" if human else "Raw scores of games without a human reference",
         "Mean score of whole games, unclipped: of each seed its best evaluation, its last, and the mean of the last "
-        "five that all arms have on that game; then the mean over seeds. The best of many evaluations flatters; the "
-        "paper gives that one. † not finished, at the frames given.",
+        "five (of fewer, as far back, for an arm that was evaluated less often); then the mean over seeds. The best of "
+        "many evaluations flatters; the paper gives that one. † not finished, at the frames given.",
         columns, rows,
     )  # fmt: skip
 
@@ -379,7 +380,7 @@ def all_runs(collection: Collection) -> Table:
     ]  # fmt: skip
     rows = []
     for run in sorted(collection.runs + collection.again, key=lambda r: (title_of(r.game), r.arm.name, r.seed)):
-        five = run.comparable[-5:]
+        five = run.recent(5) if run.evaluations else []
         mark = "‡" if run in collection.again else ""
         rows.append(
             [
