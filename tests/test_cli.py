@@ -157,7 +157,8 @@ def test_a_package_that_is_not_there_is_named(
 
 def test_bench_of_a_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Priorities are one for both learners; what the file says is what is measured."""
-    (tmp_path / "mine.toml").write_text('preset = "tightrope"\nquantiles = 4\nimplicit = true\nbatch_size = 8\n')
+    text = 'preset = "tightrope-small"\nquantiles = 4\nimplicit = true\nbatch_size = 8\nupdate_every_steps = 16\n'
+    (tmp_path / "mine.toml").write_text(text)
     words = ["bench", "--preset", tmp_path / "mine.toml", "--device", "cpu", "--num-envs", "2", "--rounds", "1"]
     assert run(*words, "--replay-rows", "500", "--seconds", "0.05", "--json") == 0
     found = json.loads(capsys.readouterr().out)
@@ -205,6 +206,7 @@ def test_every_number_of_a_preset_has_an_origin(name: str) -> None:
 
 
 BAD = [
+    (["train", "CartPole-v1", "--preset", "tightrope"], "preset tightrope-small has the game's usual network"),
     (["train", "maze", "--spectral_norm", "true"], "spectral_norm = True: is for network = 'impala' alone"),
     (["study", "status", "a" * 300], "File name too long"),
     (["evaluate", "a" * 300], "File name too long"),

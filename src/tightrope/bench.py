@@ -219,7 +219,8 @@ def bench(
     """All parts in some rounds: medians, and the smallest and largest of each. `replay_rows` 0: by the device.
 
     On a CPU what an update costs depends on how many rows the target network has valued already. So there the replay is
-    full from the start, and the target network's period is the paper's share of it, a hundredth: some five seconds.
+    full from the start, and the target network's period is the paper's share of it, a hundredth, or one update: some
+    five seconds.
     """
     if rounds < 1 or seconds <= 0:
         raise TightropeError(f"rounds = {rounds}, seconds = {seconds:g}: at least one round, and some time for it")
@@ -229,14 +230,15 @@ def bench(
         from tightrope.peers import check
 
         check()
-    where = pick_device(device)
+    where, config = pick_device(device), numbers(preset)
     if where.type == "cuda":
         fields = {"replay_rows": replay_rows or 1_000_000, "learn_start_steps": 10_000}
     else:
         rows = replay_rows or 40_000
-        fields = {"replay_rows": rows, "learn_start_steps": rows, "target_every_steps": max(4, rows // 100)}
+        period = max(config.update_every_steps, rows // 100)
+        fields = {"replay_rows": rows, "learn_start_steps": rows, "target_every_steps": period}
     fields["num_envs"] = num_envs
-    config = numbers(preset).replace(**fields)
+    config = config.replace(**fields)
     found: dict[str, Any] = {"game": game, "preset": preset, **fields, "seconds": seconds, "rounds": rounds}
     found["machine"] = machine(where)
     with tempfile.TemporaryDirectory() as folder, threads(None):

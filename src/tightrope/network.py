@@ -236,7 +236,10 @@ def named_network(name: str, info: GameInfo) -> str:
     side = min(info.state_shape[1:], default=0)
     fits = {"mlp": True, "small": image and side >= 3, "paper": image and side >= 36, "impala": image and side >= 8}
     if not fits[name]:
-        raise TightropeError(f"network = {name!r}: needs larger images than {info.name}'s states {info.state_shape}")
+        other = " (preset tightrope-small has the game's usual network)" if name == "impala" else ""
+        raise TightropeError(
+            f"network = {name!r}: needs larger images than {info.name}'s states {info.state_shape}{other}"
+        )
     return name
 
 
