@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tightrope.config import preset
+from tightrope.config import Config, preset
 from tightrope.learner import Learner
 from tightrope.network import Form, QNetwork
 
@@ -77,9 +77,18 @@ class Learned:
     reached: int  # updates until the start was worth 90 % of what it is worth; 0 for never
 
 
+def on_a_table(states: int, actions: int, config: Config, seed: int) -> Learner:
+    """A learner whose network is a table of values, or of their quantiles."""
+    from test_learner import Table
+
+    body = Table(states, actions, config.quantiles) if config.quantiles else Table(states, actions)
+    network = QNetwork(body, 1.0, form=Form(quantiles=config.quantiles))
+    return Learner(network, config, torch.device("cpu"), seed)
+
+
 def learned(seed: int, slip: float, updates: int, episodes: int = 800, **fields: Any) -> Learned:
     """Learns from a fixed replay, so that what differs is the method and not the experience."""
-    from test_learner import Table, filled
+    from test_learner import filled
 
     q, played = games(seed, episodes, slip)
     goal = SIDE * SIDE - 1
@@ -87,7 +96,7 @@ def learned(seed: int, slip: float, updates: int, episodes: int = 800, **fields:
     replay = filled(played, [goal] * len(played), GAMMA, rows=rows)
     numbers = {"gamma": GAMMA, "target_every_steps": 50, "update_every_steps": 1, "learning_rate": 0.02}
     config = preset("maze").replace(**numbers | fields)
-    learner = Learner(QNetwork(Table(SIDE * SIDE, 4), 1.0), config, torch.device("cpu"), seed)
+    learner = on_a_table(SIDE * SIDE, 4, config, seed)
     learner.keep_notes(replay)
     table = learner.online.body.q
     assert isinstance(table, torch.Tensor)
@@ -96,17 +105,17 @@ def learned(seed: int, slip: float, updates: int, episodes: int = 800, **fields:
         # Down to a tenth, so that at the end it rests.
         learner.learning_rate.fill_(config.learning_rate * (1 - 0.9 * update / updates))
         learner.update(replay)
-        if not reached and table[0].max().item() > 0.9 * q[0].max():
+        if not reached and learner.means(table[0]).max().item() > 0.9 * q[0].max():
             reached = update
     states, actions = (np.array([step[i] for steps in played for step in steps]) for i in (0, 1))
-    bias = (table.detach().numpy() - q)[states, actions].mean() / q[states, actions].mean()
+    bias = (learner.means(table).detach().numpy() - q)[states, actions].mean() / q[states, actions].mean()
     return Learned(float(bias), reached)
 
 
 def gamble(updates: int, **fields: Any) -> tuple[float, float]:
     """Two ways from the start, each two steps long: one pays 0.5 at its end, the other 1 in two games of five, so 0.4.
     What the learner holds each to be worth."""
-    from test_learner import Table, filled
+    from test_learner import filled
 
     played = []
     for i in range(100):
@@ -115,8 +124,7 @@ def gamble(updates: int, **fields: Any) -> tuple[float, float]:
     replay = filled(played, [3] * len(played), 1.0)
     numbers = {"gamma": 1.0, "target_every_steps": 50, "update_every_steps": 1, "learning_rate": 0.02}
     config = preset("maze").replace(**numbers | fields)
-    body = Table(4, 2, config.quantiles) if config.quantiles else Table(4, 2)
-    learner = Learner(QNetwork(body, 1.0, form=Form(quantiles=config.quantiles)), config, torch.device("cpu"), 0)
+    learner = on_a_table(4, 2, config, 0)
     learner.keep_notes(replay)
     for update in range(1, updates + 1):
         learner.learning_rate.fill_(0.02 * (1 - 0.9 * update / updates))
@@ -135,6 +143,15 @@ ARMS: dict[str, dict[str, Any]] = {
     "margin 2": {"margin": 2.0},
     "the paper's, no upper bounds": {"use_upper": False},
     "margin 2, no upper bounds": {"margin": 2.0, "use_upper": False},
+}
+RETURNS: dict[str, Any] = {"quantiles": 8, "k": 0, "use_upper": False, "lam": 1.0}  # preset tightrope's bounds
+QUANTILE_ARMS: dict[str, dict[str, Any]] = {
+    "no bounds": {"quantiles": 8, "bounds": False},
+    "R_j, λ = 1": RETURNS,
+    "… `quantile_margin` 1": RETURNS | {"quantile_margin": 1.0},
+    "… `quantile_margin` 2": RETURNS | {"quantile_margin": 2.0},
+    "… 1, λ gone after 800 updates: preset `tightrope`'s": RETURNS
+    | {"quantile_margin": 1.0, "lam_schedule": "annealed", "lam_end": 0.0, "lam_steps": 800},
 }
 
 
@@ -173,14 +190,15 @@ if __name__ == "__main__":
     for slip in (0.0, 0.1, 0.25, 0.5):
         s = share_of_wrong_bounds(0, 2000, slip)
         print(f"| {slip} | {s.return_above:.1%} | {s.return_excess:.3f} | {s.lower_above:.1%} | {s.upper_below:.1%} |")
-    print("\n| bounds | slip 0.0 | 0.1 | 0.25 | 0.5 | the gamble: safe, risky |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for name, fields in ARMS.items():
-        cells = []
-        for slip in (0.0, 0.1, 0.25, 0.5):
-            found = [learned(seed, slip, 2_000, **fields) for seed in range(2)]
-            cells.append(f"{np.mean([f.bias for f in found]):+.1%}")
-            if slip == 0:
-                cells[-1] += "; " + " and ".join(f"{f.reached:,}" if f.reached else "never" for f in found)
-        cells.append("{:.2f}, {:.2f}".format(*gamble(2_000, **fields)))
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    for title, arms in (("bounds", ARMS), ("8 quantiles", QUANTILE_ARMS)):
+        print(f"\n| {title} | slip 0.0 | 0.1 | 0.25 | 0.5 | the gamble: safe, risky |")
+        print("| --- | --- | --- | --- | --- | --- |")
+        for name, fields in arms.items():
+            cells = []
+            for slip in (0.0, 0.1, 0.25, 0.5):
+                found = [learned(seed, slip, 2_000, **fields) for seed in range(2)]
+                cells.append(f"{np.mean([f.bias for f in found]):+.1%}")
+                if slip == 0:
+                    cells[-1] += "; " + " and ".join(f"{f.reached:,}" if f.reached else "never" for f in found)
+            cells.append("{:.2f}, {:.2f}".format(*gamble(2_000, **fields)))
+            print(f"| {name} | {' | '.join(cells)} |", flush=True)
