@@ -143,6 +143,8 @@ ARMS: dict[str, dict[str, Any]] = {
     "margin 2": {"margin": 2.0},
     "the paper's, no upper bounds": {"use_upper": False},
     "margin 2, no upper bounds": {"margin": 2.0, "use_upper": False},
+    "excess": {"lam_schedule": "excess"},
+    "excess, no upper bounds": {"lam_schedule": "excess", "use_upper": False},
 }
 RETURNS: dict[str, Any] = {"quantiles": 8, "k": 0, "use_upper": False, "lam": 1.0}  # preset tightrope's bounds
 QUANTILE_ARMS: dict[str, dict[str, Any]] = {
@@ -150,6 +152,8 @@ QUANTILE_ARMS: dict[str, dict[str, Any]] = {
     "R_j, λ = 1": RETURNS,
     "… `quantile_margin` 1": RETURNS | {"quantile_margin": 1.0},
     "… `quantile_margin` 2": RETURNS | {"quantile_margin": 2.0},
+    "… excess": RETURNS | {"lam_schedule": "excess"},
+    "… `quantile_margin` 1, excess": RETURNS | {"quantile_margin": 1.0, "lam_schedule": "excess"},
     "… 1, λ gone after 800 updates: preset `tightrope`'s": RETURNS
     | {"quantile_margin": 1.0, "lam_schedule": "annealed", "lam_end": 0.0, "lam_steps": 800},
 }

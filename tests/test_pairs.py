@@ -41,6 +41,7 @@ SWITCHES: dict[str, list[dict[str, Any]]] = {
         {},
         {"lam_schedule": "annealed", "lam_end": 0.5, "lam_steps": 200},
         {"lam_schedule": "multipliers", "multiplier_max": 0.5},
+        {"lam_schedule": "excess", "margin_updates": 50},
     ],
     "penalty": [{}, {"penalty": "absolute"}, {"penalty": "huber", "penalty_width": 0.1}],
     "choice": [

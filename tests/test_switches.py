@@ -19,7 +19,7 @@ from test_bounds import lives_of_two, values_of
 from test_learner import Table, filled, table_learner
 from tightrope.bounds import lower_bounds, noise_growth, tighten
 from tightrope.config import ADDED_LATER, Config, learning, preset
-from tightrope.constraints import Luck, Settling
+from tightrope.constraints import Excess, Luck, Settling, chance_of_violation
 from tightrope.errors import TightropeError
 from tightrope.impala import SpectralConv2d
 from tightrope.learner import Batch, Learner
@@ -783,6 +783,52 @@ def test_a_margin_comes_off_the_whole_episodes_bound_once() -> None:
     assert low[0] - low[1] == pytest.approx(2 * 0.001 * math.sqrt(1 / 0.75), rel=1e-3)
 
 
+def test_excess_is_the_share_of_violations_that_luck_does_not_explain() -> None:
+    excess = Excess(preset("paper").replace(margin_updates=2), CPU)
+    one = torch.ones(4)
+    assert excess.share.item() == 1, "nothing is known yet"
+    excess.see(torch.tensor([True, True, True, False]), torch.tensor([True] * 4), one)
+    assert excess.share.item() == pytest.approx(1 - 0.5 / 0.75)
+    # Half of what was seen before is kept; a bound that does not exist is no bound that holds: (3/2 + 1) of (4/2 + 1).
+    excess.see(torch.tensor([False, True, False, False]), torch.tensor([False, True, False, False]), one)
+    assert excess.share.item() == pytest.approx(1 - 0.5 / (2.5 / 3))
+    # No more often than luck explains, and never.
+    for violated in ([True, True, False, False], [False] * 4):
+        excess = Excess(preset("paper"), CPU)
+        excess.see(torch.tensor(violated), torch.tensor([True] * 4), one)
+        assert excess.share.item() == 0
+    # The one that is violated was drawn three times as often as it would be: one of three and a third, so one in ten.
+    excess = Excess(preset("paper").replace(quantiles=8, quantile_margin=1.0), CPU)
+    violated = torch.tensor([True, False, False, False])
+    excess.see(violated, torch.tensor([True] * 4), torch.tensor([3.0, 1.0, 1.0, 1.0]))
+    assert excess.share.item() == pytest.approx(1 - (1 / 16) / 0.1)
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.5, 1.0, 2.0])
+def test_chance_is_the_tail_of_the_distribution_that_a_margin_is_measured_by(margin: float) -> None:
+    numbers = preset("paper")
+    normal = torch.special.ndtr(torch.tensor(-margin, dtype=torch.float64)).item()
+    assert chance_of_violation(numbers.replace(margin=margin)) == pytest.approx(normal)
+    # An exponential tail that starts at one half and has come down to a sixteenth at a distance of one.
+    at_one = 1 / 16  # the highest of 8 midpoints
+    rate = math.log(0.5 / at_one)
+    quantiles = numbers.replace(quantiles=8, quantile_margin=margin)
+    assert chance_of_violation(quantiles) == pytest.approx(0.5 * math.exp(-rate * margin))
+
+
+def test_lambda_is_the_part_that_exceeds_luck() -> None:
+    """Three of four lower bounds violated, so a third of lambda is left; then the pull of a third of it."""
+    learner, *_ = table_learner(4, 1, lam=3.0, lam_schedule="excess", rescale=False, error_clip=0.0)
+    lower = torch.tensor([1.0, 1.0, 1.0, -1.0])
+    batch = Batch(torch.zeros(4, 1).long(), torch.zeros(4).long(), torch.zeros(4), lower, torch.full((4,), math.inf),
+                  torch.zeros(4).bool(), torch.zeros(4, 0), torch.ones(4))  # fmt: skip
+    assert learner.pull(torch.zeros(4), batch).tolist() == pytest.approx([-3, -3, -3, 0]), "all of it at first"
+    assert learner.pull(torch.zeros(4), batch).tolist() == pytest.approx([-1, -1, -1, 0])
+    assert learner.lam.item() == 3
+    assert learner.state()["excess"].tolist() == pytest.approx([3 + 3 * 0.999, 4 + 4 * 0.999])
+    assert learner.read_telemetry()["excess"] == pytest.approx(1 / 3)
+
+
 def test_the_noise_of_one_step_is_that_of_n_steps_shared_among_them() -> None:
     luck = Luck(preset("paper").replace(margin=1.0, n_step=3, gamma=0.9), CPU)
     luck.see(torch.tensor([0.5]))
@@ -822,6 +868,9 @@ def test_lucky_returns_make_a_gambler_and_a_margin_does_not() -> None:
     safe, risky = gamble(800)
     assert (safe, risky) == pytest.approx((0.5, 0.592), abs=0.05)
     safe, risky = gamble(800, margin=2.0)
+    assert (safe, risky) == pytest.approx((0.5, 0.4), abs=0.05)
+    # Two games of five are fewer than luck explains, so that they do not pull.
+    safe, risky = gamble(800, lam_schedule="excess")
     assert (safe, risky) == pytest.approx((0.5, 0.4), abs=0.05)
     # Five quantiles of the risky way: 0, 0, 0, 1, 1.
     quantiles = {"quantiles": 5, "error_clip": 0.0}

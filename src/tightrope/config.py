@@ -90,8 +90,9 @@ class Config:
         0,
     )
     lam: float = setting("lambda: weight of the penalty on a violated bound", "", 0)
-    lam_schedule: Literal["constant", "annealed", "multipliers"] = setting(
-        "lambda stays, goes to lam_end, or stays and every bound has a multiplier that grows while it is violated"
+    lam_schedule: Literal["constant", "annealed", "excess", "multipliers"] = setting(
+        "lambda stays; goes to lam_end; is the part of it by which violations exceed what luck explains; or stays and "
+        "every bound has a multiplier that grows while it is violated"
     )
     lam_end: float = setting("lambda at last, where annealed", "", 0)
     lam_steps: int = setting("from lam to lam_end, counted from the start of learning", "steps", 1)
@@ -102,7 +103,7 @@ class Config:
     margin: float = setting(
         "standard deviations of a return's noise by which bounds are eased, for games that are random; 0: none", "", 0
     )
-    margin_updates: int = setting("updates over which that noise is averaged", "updates", 1)
+    margin_updates: int = setting("updates over which that noise, or the excess, is averaged", "updates", 1)
     quantile_margin: float = setting(
         "by how many times the distance from Q to its return's outermost quantile bounds are eased; 0: not", "", 0
     )

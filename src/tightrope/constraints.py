@@ -1,12 +1,15 @@
 """What the paper leaves open about its constraints, one class each; learner.py has those that a run asks for.
 
 `Multipliers`: an augmented Lagrangian in place of a constant penalty. `Luck`: a margin where the game is random.
+`Excess`: a penalty only while bounds are violated more often than luck explains.
 `Settling`: upper bounds only once Q has settled. `EpisodeBounds`: lower bounds over the whole episode.
 
 All that they keep are tensors that stay in place, so that an update can be captured.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -75,6 +78,49 @@ class Luck:
 
     def state(self) -> dict[str, Tensor]:
         return {"noise": self.seen}
+
+
+class Excess:
+    """The share of the violations that luck does not explain: 1 - chance / (share of the bounds that are violated).
+
+    Where Q is right, half of all returns lie above it, and fewer beyond a margin. While reward has yet to travel nearly
+    all do. So bounds let go when Q has risen to where it belongs, and take hold again when it is left behind.
+    """
+
+    def __init__(self, config: Config, device: torch.device) -> None:
+        self.chance = chance_of_violation(config)
+        self.kept = 1 - 1 / config.margin_updates
+        self.seen = torch.zeros(2, device=device)  # running number of violations, and of bounds
+
+    def see(self, violated: Tensor, exists: Tensor, drawn: Tensor) -> None:
+        """`drawn` is by which share a sample was drawn: priorities seek out what is violated."""
+        counts = torch.stack([violated / drawn, exists / drawn]).flatten(1).sum(1)
+        self.seen.mul_(self.kept).add_(counts)
+
+    @property
+    def share(self) -> Tensor:
+        """1 before anything was seen, 0 where there are no violations."""
+        violations, bounds = self.seen
+        share: Tensor = (1 - self.chance * bounds / violations).clamp(min=0)
+        return torch.where(bounds > 0, share, 1.0)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"excess": self.seen}
+
+
+def chance_of_violation(config: Config) -> float:
+    """The share of returns that luck puts beyond their margins where Q is right: half where there are none; the tail of
+    a normal distribution beyond `margin` deviations; 1/(2N), where the outermost of N quantiles lies, beyond that, and
+    farther out as an exponential tail has it.
+
+    >>> from tightrope.config import preset
+    >>> chance_of_violation(preset("paper"))
+    0.5
+    >>> chance_of_violation(preset("paper").replace(quantiles=8, quantile_margin=1))
+    0.0625
+    """
+    normal = 0.5 * math.erfc(config.margin / math.sqrt(2))
+    return normal * math.pow(max(1, config.quantiles), -config.quantile_margin)
 
 
 class Settling:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tightrope.bounds import beyond_quantiles, lower_bounds, tighten, upper_bounds
 from tightrope.config import Config
-from tightrope.constraints import LONG, EpisodeBounds, Luck, Multipliers, Settling, needed_notes
+from tightrope.constraints import LONG, EpisodeBounds, Excess, Luck, Multipliers, Settling, needed_notes
 from tightrope.memory import Memory
 from tightrope.network import QNetwork
 from tightrope.optimisers import limit_gradient, make_optimiser
@@ -82,6 +82,7 @@ class Learner:
         self.beta = scalar(config.priority_beta_start)
         self.slide = scalar(1.0)
         self.luck = Luck(config, device) if config.bounds and config.margin else None
+        self.excess = Excess(config, device) if config.bounds and config.lam_schedule == "excess" else None
         self.settling = Settling(config.upper_settled, device) if config.upper_settled else None
         #: Whether a group's samples and targets depend on nothing that the group before it changes.
         self.prepares_ahead = not (config.double or config.priority != "none" or self.luck is not None)
@@ -276,8 +277,9 @@ class Learner:
         lower_B, upper_B, rows_B = batch.lower_B, batch.upper_B, batch.rows_BS[:, -1]
         if self.multipliers is not None:
             lower_B, upper_B = self.multipliers.apply(rows_B, q_B, lower_B, upper_B)
-        target_B, weight_B, _, _ = tighten(
-            q_B, batch.y_B, lower_B, upper_B, self.lam, config.slack, config.both_violated == "mean",
+        lam = self.lam if self.excess is None else self.lam * self.excess.share
+        target_B, weight_B, low_B, high_B = tighten(
+            q_B, batch.y_B, lower_B, upper_B, lam, config.slack, config.both_violated == "mean",
             config.penalty, config.penalty_width,
         )  # fmt: skip
         error_B = q_B - target_B
@@ -301,6 +303,9 @@ class Learner:
             self.priorities.update(rows_B, priority_B)
         if self.luck is not None:
             self.luck.see(q_B - batch.y_B)
+        if self.excess is not None:
+            exists = torch.stack([lower_B > -torch.inf, upper_B < torch.inf])
+            self.excess.see(torch.stack([low_B, high_B]), exists, batch.share_B)
         if self.settling is not None:
             self.settling.see(q_B)
         self.telemetry.count(
@@ -342,7 +347,7 @@ class Learner:
             **self.optimiser.state(),
             **self.telemetry.state(),
         }
-        for part in (self.luck, self.settling, self.priorities, self.multipliers, self.episode):
+        for part in (self.luck, self.excess, self.settling, self.priorities, self.multipliers, self.episode):
             if part is not None:
                 state |= part.state()
         return state
@@ -389,6 +394,8 @@ class Learner:
         means = self.telemetry.read()
         if means and self.luck is not None:
             means["noise"] = float(self.luck.noise)
+        if means and self.excess is not None:
+            means["excess"] = float(self.excess.share)
         if means and self.settling is not None:
             means["settled"] = float(self.settling.settled)
         return means
