@@ -98,6 +98,33 @@ def test_what_a_file_says() -> None:
     assert study.cells[-1].folder == Path("cells/atari-pong/soft/seed-1")
 
 
+def test_a_part_of_a_study_is_what_was_named_and_the_rest_can_follow(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arms = 'a = { preset = "maze" }\nb = { preset = "maze", lam = 1 }'
+    file, out = write(tmp_path / "s.toml", SMALL, arms, '["maze-6", "maze-8"]', "[0, 1]"), tmp_path / "out"
+
+    def runs() -> list[str]:
+        found = (path.parent.relative_to(out / "cells") for path in out.glob("cells/**/config.toml"))
+        return sorted(str(path) for path in found)
+
+    assert cli("study", "run", file, "--out", out, "--arms", "b", "--games", "maze-8, maze-6", "--seeds", 1) == 0
+    assert runs() == ["maze-6/b/seed-1", "maze-8/b/seed-1"]
+    assert "2 of 2 cells done" in capsys.readouterr().out
+    # The folder is that of the whole study.
+    assert [seen.state for seen in survey(out).cells].count("planned") == 6
+    assert cli("study", "run", out, "--workers", 2) == 0
+    assert len(runs()) == 8
+    for part, said in (
+        (["--arms", "c"], "no arm 'c'; it has a, b"),
+        (["--games", "maze-6,maze-7"], "no game 'maze-7'; did you mean maze-8, maze-6"),
+        (["--games", "pnog"], "did you mean"),
+        (["--seeds", "0,2"], "no seed '2'; it has 0, 1"),
+    ):
+        assert cli("study", "run", file, "--out", out, *part) != 0
+        assert said in capsys.readouterr().err
+
+
 def test_suites() -> None:
     found = suites()
     assert {name: len(games) for name, games in found.items()} == {

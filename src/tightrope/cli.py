@@ -442,7 +442,7 @@ def study_run(args: StudyRun) -> int:
             print(entry(name, f"{study.about} ({counted(len(study.cells), 'cell')})", max(map(len, shipped())) + 2))
         print(filled(f"tightrope study run NAME runs one; the files, with how long each takes: {folder()}"))
         return 0
-    survey = run_study(args.study, args.out, args.workers, args.ray)
+    survey = run_study(args.study, args.out, args.workers, args.ray, games=args.games, arms=args.arms, seeds=args.seeds)
     left = [seen for seen in survey.cells if seen.state != "done"]
     if left:
         told = f"failed or were stopped (the first one's log: {left[0].log}); the same command tries them again"

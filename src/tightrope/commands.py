@@ -227,6 +227,7 @@ class StudyRun:
     tightrope study run                   # lists the shipped ones
     tightrope study run laptop --workers 2
     tightrope study run my.toml --out runs/mine
+    tightrope study run table1 --games breakout,pong --seeds 0    # a part; the rest another time
     tightrope study run table1 --ray auto
     """
 
@@ -236,6 +237,12 @@ class StudyRun:
     """folder of the study"""
     workers: Annotated[int, said("N", "one for each GPU, or for each core where there is none")] = 0
     """processes at once"""
+    games: Annotated[str, said("NAMES", "all")] = ""
+    """only these of its games or suites, with commas between them"""
+    arms: Annotated[str, said("NAMES", "all")] = ""
+    """only these of its arms"""
+    seeds: Annotated[str, said("NUMBERS", "all")] = ""
+    """only these of its seeds"""
     ray: Annotated[str, said("ADDRESS", "this machine, without Ray")] = ""
     """run on the Ray cluster at this address instead; local: start one on this machine"""
 

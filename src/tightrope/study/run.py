@@ -16,11 +16,21 @@ from tightrope.study.show import Show
 
 
 def run_study(
-    source: str | Path, out: Path | None = None, workers: int = 0, ray: str = "", *, share: bool = True
+    source: str | Path,
+    out: Path | None = None,
+    workers: int = 0,
+    ray: str = "",
+    *,
+    games: str = "",
+    arms: str = "",
+    seeds: str = "",
+    share: bool = True,
 ) -> Survey:
-    """Runs a study into the folder `out`, by default runs/NAME, with so many processes or on the Ray cluster at an
-    address ("local" starts one). `share` is whether Ray's nodes may write into the folder where they see it."""
+    """Runs a study, or a part of it, into the folder `out`, by default runs/NAME, with so many processes or on the
+    Ray cluster at an address ("local" starts one). `share` is whether Ray's nodes may write into the folder where they
+    see it."""
     study = read(source)
+    part = study.part(games, arms, seeds)
     if workers < 0:
         raise TightropeError(f"workers = {workers}: must be a whole number of at least 1")
     if workers and ray:
@@ -29,7 +39,7 @@ def run_study(
     # Whoever looks at its status holds the folder for a moment.
     with held(path, wait=0.5) as lock:
         prepare(study, path)
-        left = [cell for cell in study.cells if Status.read(path / cell.folder).state != "done"]
+        left = [cell for cell in part.cells if Status.read(path / cell.folder).state != "done"]
         if ray:
             from tightrope.study.on_ray import RayPool
 
@@ -37,15 +47,15 @@ def run_study(
         else:
             pool = LocalPool(path, left, workers, study.device, lock)
         try:
-            with Show(study, path) as show:
+            with Show(part, path) as show:
                 while pool.busy:
                     for cell, death in pool.ended():
                         if death:
                             status = Status.read(path / cell.folder)
                             replace(status, state="failed", error=death).write(path / cell.folder)
-                    show.update(survey(path, study))
+                    show.update(survey(path, part))
                     time.sleep(0.2)
-                found = survey(path, study)
+                found = survey(path, part)
                 show.update(found)
         except KeyboardInterrupt:
             print("stopping; the running cells save their work", flush=True)
