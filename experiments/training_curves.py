@@ -2,7 +2,8 @@
 
 Rows of results know a run where it was evaluated. This reads its metrics: for each million frames the first line at or
 past it, and the last line of all, with the mean score of the last training games, mean Q, the share of samples that
-violate their lower bound and by how much, and how fast it went. RUN is a run's folder, or one with many below it.
+violate their lower bound and by how much, and how fast it went. RUN is a run's folder, or one with many below it. Other
+runs' lines in the file stay.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ MILLION = 1_000_000
 TOLD = {"training_score": "score", "q": "q", "lower_violated": "lower_violated", "lower_gap": "lower_gap",
         "frames_per_second": "frames_per_second"}  # fmt: skip
 OF_BOUNDS = ("lower_violated", "lower_gap")
+RUN = ("game", "arm", "seed", "commit")
+COLUMNS = ("game", "arm", "seed", "frames", *TOLD, "commit")
 
 
 def lines(folder: Path) -> list[dict[str, object]]:
@@ -45,12 +48,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     wanted = parser.parse_args()
     folders = [path.parent for run in wanted.runs for path in sorted(run.rglob("metrics.jsonl"))]
+    new = [line for folder in folders for line in lines(folder)]
+    runs = {tuple(str(line[column]) for column in RUN) for line in new}
+    kept: list[dict[str, str]] = []
+    if wanted.out.exists():
+        with open(wanted.out, encoding="utf-8", newline="") as file:
+            kept = [row for row in csv.DictReader(file) if tuple(row[column] for column in RUN) not in runs]
     with open(wanted.out, "w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, ("game", "arm", "seed", "frames", *TOLD, "commit"), lineterminator="\n")
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        for folder in folders:
-            writer.writerows(lines(folder))
-    print(f"{len(folders)} runs in {wanted.out}")
+        writer.writerows([*kept, *new])
+    print(f"{len(folders)} runs added to {wanted.out}")
 
 
 if __name__ == "__main__":
