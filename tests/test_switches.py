@@ -783,25 +783,49 @@ def test_a_margin_comes_off_the_whole_episodes_bound_once() -> None:
     assert low[0] - low[1] == pytest.approx(2 * 0.001 * math.sqrt(1 / 0.75), rel=1e-3)
 
 
+def excess_of(low: list[float], high: list[float], drawn: list[float], **fields: Any) -> list[float]:
+    """Of lower and upper bounds, for samples whose Q is 0."""
+    excess = Excess(preset("paper").replace(**fields), CPU)
+    assert excess.shares.tolist() == [1, 1], "nothing is known yet"
+    excess.see(torch.zeros(len(low)), torch.tensor(low), torch.tensor(high), torch.tensor(drawn))
+    shares: list[float] = excess.shares.tolist()
+    return shares
+
+
 def test_excess_is_the_share_of_violations_that_luck_does_not_explain() -> None:
+    """p samples of n for a reason and half of the others by luck: of 3 in 4 that is 2, and 2/3 of the violations."""
+    inf, ones = math.inf, [1.0] * 4
+    assert excess_of([1, 1, 1, -1], [9] * 4, ones) == pytest.approx([2 / 3, 0])
+    assert excess_of([1, 1, 1, 1], [9] * 4, ones) == [1, 0], "of lower bounds all, whatever upper bounds do"
+    assert excess_of([-1] * 4, [-1, -1, -1, 1], ones) == pytest.approx([0, 2 / 3])
+    assert excess_of([1, 1, -1, -1], [inf] * 4, ones) == [0, 1], (
+        "as often as luck has it; and there are no upper bounds"
+    )
+    # A bound that does not exist is none that holds: 3 in 3.
+    assert excess_of([1, 1, 1, -inf], [inf] * 4, ones) == [1, 1]
+    # The one that is violated was drawn three times as often as it would be: a third in three and a third, so one in
+    # ten, where luck explains one in sixteen: p + (1 - p) / 16 = 1/10, so p = 0.04, which is 0.4 of the violations.
+    fields: dict[str, Any] = {"quantiles": 8, "quantile_margin": 1.0}
+    assert excess_of([1, -1, -1, -1], [inf] * 4, [3.0, 1, 1, 1], **fields)[0] == pytest.approx(0.4)
+    # Where luck explains nothing any more, nothing is divided by nothing.
+    for hopeless in ({"margin": 40.0}, {"quantiles": 32, "quantile_margin": 40.0}):
+        assert excess_of([-1] * 4, [1] * 4, ones, **hopeless) == [0, 0]
+        assert excess_of([1, -1, -1, -1], [1] * 4, ones, **hopeless) == [1, 0]
+
+
+def test_excess_remembers_some_updates_and_rises_again() -> None:
     excess = Excess(preset("paper").replace(margin_updates=2), CPU)
-    one = torch.ones(4)
-    assert excess.share.item() == 1, "nothing is known yet"
-    excess.see(torch.tensor([True, True, True, False]), torch.tensor([True] * 4), one)
-    assert excess.share.item() == pytest.approx(1 - 0.5 / 0.75)
-    # Half of what was seen before is kept; a bound that does not exist is no bound that holds: (3/2 + 1) of (4/2 + 1).
-    excess.see(torch.tensor([False, True, False, False]), torch.tensor([False, True, False, False]), one)
-    assert excess.share.item() == pytest.approx(1 - 0.5 / (2.5 / 3))
-    # No more often than luck explains, and never.
-    for violated in ([True, True, False, False], [False] * 4):
-        excess = Excess(preset("paper"), CPU)
-        excess.see(torch.tensor(violated), torch.tensor([True] * 4), one)
-        assert excess.share.item() == 0
-    # The one that is violated was drawn three times as often as it would be: one of three and a third, so one in ten.
-    excess = Excess(preset("paper").replace(quantiles=8, quantile_margin=1.0), CPU)
-    violated = torch.tensor([True, False, False, False])
-    excess.see(violated, torch.tensor([True] * 4), torch.tensor([3.0, 1.0, 1.0, 1.0]))
-    assert excess.share.item() == pytest.approx(1 - (1 / 16) / 0.1)
+    high, ones = torch.full((4,), math.inf), torch.ones(4)
+    excess.see(torch.zeros(4), torch.tensor([1.0, 1, 1, -1]), high, ones)
+    excess.see(torch.zeros(4), torch.tensor([1.0, -math.inf, -math.inf, -math.inf]), high, ones)
+    # Half of what was seen before is kept: (3/2 + 1) of (4/2 + 1), so 2 of 3 for a reason, 2 of 2.5 violations.
+    assert excess.shares[0].item() == pytest.approx(2 / 2.5)
+    for _ in range(30):
+        excess.see(torch.full((4,), 5.0), torch.ones(4), high, ones)
+    assert excess.shares[0].item() == 0, "Q is above all its bounds"
+    for _ in range(30):
+        excess.see(torch.full((4,), -5.0), torch.ones(4), high, ones)
+    assert excess.shares[0].item() == pytest.approx(1), "and below them again"
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.5, 1.0, 2.0])
@@ -817,16 +841,24 @@ def test_chance_is_the_tail_of_the_distribution_that_a_margin_is_measured_by(mar
 
 
 def test_lambda_is_the_part_that_exceeds_luck() -> None:
-    """Three of four lower bounds violated, so a third of lambda is left; then the pull of a third of it."""
+    """Three of four lower bounds are violated, so 2/3 of lambda is left for them; of upper bounds all are."""
     learner, *_ = table_learner(4, 1, lam=3.0, lam_schedule="excess", rescale=False, error_clip=0.0)
-    lower = torch.tensor([1.0, 1.0, 1.0, -1.0])
-    batch = Batch(torch.zeros(4, 1).long(), torch.zeros(4).long(), torch.zeros(4), lower, torch.full((4,), math.inf),
-                  torch.zeros(4).bool(), torch.zeros(4, 0), torch.ones(4))  # fmt: skip
-    assert learner.pull(torch.zeros(4), batch).tolist() == pytest.approx([-3, -3, -3, 0]), "all of it at first"
-    assert learner.pull(torch.zeros(4), batch).tolist() == pytest.approx([-1, -1, -1, 0])
+    inf = math.inf
+    batch = Batch(torch.zeros(4, 1).long(), torch.zeros(4).long(), torch.zeros(4), torch.tensor([1.0, 1, 1, -1]),
+                  torch.tensor([inf, inf, inf, -1]), torch.zeros(4).bool(), torch.zeros(4, 0),
+                  torch.ones(4))  # fmt: skip
+    assert learner.pull(torch.zeros(4), batch).tolist() == pytest.approx([-3, -3, -3, 3]), "all of it at first"
+    assert learner.pull(torch.zeros(4), batch).tolist() == pytest.approx([-2, -2, -2, 3])
     assert learner.lam.item() == 3
-    assert learner.state()["excess"].tolist() == pytest.approx([3 + 3 * 0.999, 4 + 4 * 0.999])
-    assert learner.read_telemetry()["excess"] == pytest.approx(1 / 3)
+    kept = 1 + 0.999
+    assert learner.state()["excess"].tolist() == [pytest.approx([3 * kept, kept]), pytest.approx([4 * kept, kept])]
+    told = learner.read_telemetry()
+    assert (told["lower_excess"], told["upper_excess"]) == pytest.approx((2 / 3, 1))
+    # Both violated, and one penalty on their mean: half of each one's part of lambda.
+    target, weight, *_ = tighten(torch.zeros(1), torch.ones(1), torch.tensor([2.0]), torch.tensor([-4.0]), 6.0,
+                                 mean_of_both=True, shares=torch.tensor([0.5, 1.0]))  # fmt: skip
+    assert weight.item() == pytest.approx(1 + 6 * (0.25 + 0.5))
+    assert target.item() == pytest.approx((1 + 6 * (0.25 * 2 - 0.5 * 4)) / weight.item())
 
 
 def test_the_noise_of_one_step_is_that_of_n_steps_shared_among_them() -> None:

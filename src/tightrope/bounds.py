@@ -55,6 +55,7 @@ def tighten(
     mean_of_both: bool = False,
     penalty: str = "quadratic",
     width: float = 1.0,
+    shares: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Where the penalised loss pulls Q, and how hard; and which bounds are violated.
 
@@ -62,7 +63,7 @@ def tighten(
     target = (y + lam * sum of the violated bounds) / (1 + lam n). Returns target, 1 + lam n, and the two masks.
 
     Another penalty pulls as a quadratic one pulls towards a nearer bound: Huber's to one at most `width` away, the
-    absolute one to one that is always `width` away.
+    absolute one to one that is always `width` away. `shares` are how much of lam is for lower and for upper bounds.
     """
     low_B = lower_B > q_B + slack
     high_B = upper_B < q_B - slack
@@ -71,12 +72,14 @@ def tighten(
         upper_B = torch.maximum(upper_B, q_B - width)
     elif penalty == "absolute":
         lower_B, upper_B = q_B + width, q_B - width
-    violated_B = low_B.to(q_B.dtype) + high_B.to(q_B.dtype)
-    pull_B = torch.where(low_B, lower_B, 0.0) + torch.where(high_B, upper_B, 0.0)
+    by_lower_B, by_upper_B = low_B.to(q_B.dtype), high_B.to(q_B.dtype)
     if mean_of_both:
-        pull_B = pull_B / violated_B.clamp(min=1)
-        violated_B = violated_B.clamp(max=1)
-    weight_B = 1 + lam * violated_B
+        violated_B = (by_lower_B + by_upper_B).clamp(min=1)
+        by_lower_B, by_upper_B = by_lower_B / violated_B, by_upper_B / violated_B
+    if shares is not None:
+        by_lower_B, by_upper_B = by_lower_B * shares[0], by_upper_B * shares[1]
+    pull_B = torch.where(low_B, by_lower_B * lower_B, 0.0) + torch.where(high_B, by_upper_B * upper_B, 0.0)
+    weight_B = 1 + lam * (by_lower_B + by_upper_B)
     return (y_B + lam * pull_B) / weight_B, weight_B, low_B, high_B
 
 

@@ -91,8 +91,8 @@ class Config:
     )
     lam: float = setting("lambda: weight of the penalty on a violated bound", "", 0)
     lam_schedule: Literal["constant", "annealed", "excess", "multipliers"] = setting(
-        "lambda stays; goes to lam_end; is the part of it by which violations exceed what luck explains; or stays and "
-        "every bound has a multiplier that grows while it is violated"
+        "lambda stays; goes to lam_end; is multiplied by the share of violations that luck does not explain; or stays "
+        "and every bound has a multiplier that grows while it is violated"
     )
     lam_end: float = setting("lambda at last, where annealed", "", 0)
     lam_steps: int = setting("from lam to lam_end, counted from the start of learning", "steps", 1)

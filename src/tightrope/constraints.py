@@ -81,37 +81,39 @@ class Luck:
 
 
 class Excess:
-    """The share of the violations that luck does not explain: 1 - chance / (share of the bounds that are violated).
+    """The share of the violations that luck does not explain, of lower and of upper bounds.
 
-    Where Q is right, half of all returns lie above it, and fewer beyond a margin. While reward has yet to travel nearly
-    all do. So bounds let go when Q has risen to where it belongs, and take hold again when it is left behind.
+    Say that a part p of the samples is where reward has yet to travel, so that their bounds are violated, and that the
+    others' are as often as luck has it, by `chance`. Then p + (1 - p) chance are violated, and p of them for a reason.
+    So bounds let go when Q has risen to where it belongs, and take hold again when it is left behind.
     """
 
     def __init__(self, config: Config, device: torch.device) -> None:
         self.chance = chance_of_violation(config)
         self.kept = 1 - 1 / config.margin_updates
-        self.seen = torch.zeros(2, device=device)  # running number of violations, and of bounds
+        self.seen = torch.zeros(2, 2, device=device)  # running numbers of violations and of bounds; lower and upper
 
-    def see(self, violated: Tensor, exists: Tensor, drawn: Tensor) -> None:
-        """`drawn` is by which share a sample was drawn: priorities seek out what is violated."""
-        counts = torch.stack([violated / drawn, exists / drawn]).flatten(1).sum(1)
-        self.seen.mul_(self.kept).add_(counts)
+    def see(self, q_B: Tensor, lower_B: Tensor, upper_B: Tensor, drawn_B: Tensor) -> None:
+        """`drawn` is the share by which a sample was drawn: priorities seek out what is violated."""
+        violated = torch.stack([lower_B > q_B, upper_B < q_B])
+        exists = torch.stack([lower_B > -torch.inf, upper_B < torch.inf])
+        self.seen.mul_(self.kept).add_((torch.stack([violated, exists]) / drawn_B).sum(-1))
 
     @property
-    def share(self) -> Tensor:
-        """1 before anything was seen, 0 where there are no violations."""
+    def shares(self) -> Tensor:
+        """1 before any bound was seen, 0 where no more are violated than luck explains."""
         violations, bounds = self.seen
-        share: Tensor = (1 - self.chance * bounds / violations).clamp(min=0)
-        return torch.where(bounds > 0, share, 1.0)
+        unexplained = (violations - self.chance * bounds).clamp(min=0) / (1 - self.chance)
+        return torch.where(bounds > 0, unexplained / violations.clamp(min=1e-30), 1.0)
 
     def state(self) -> dict[str, Tensor]:
         return {"excess": self.seen}
 
 
 def chance_of_violation(config: Config) -> float:
-    """The share of returns that luck puts beyond their margins where Q is right: half where there are none; the tail of
-    a normal distribution beyond `margin` deviations; 1/(2N), where the outermost of N quantiles lies, beyond that, and
-    farther out as an exponential tail has it.
+    """The share of returns that luck puts beyond their margins where Q is right and luck symmetric: half where there
+    are none; the tail of a normal distribution beyond `margin` deviations; 1/(2N), where the outermost of N quantiles
+    lies, beyond that, and an exponential tail's share elsewhere. Of both margins the product.
 
     >>> from tightrope.config import preset
     >>> chance_of_violation(preset("paper"))

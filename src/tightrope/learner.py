@@ -277,10 +277,9 @@ class Learner:
         lower_B, upper_B, rows_B = batch.lower_B, batch.upper_B, batch.rows_BS[:, -1]
         if self.multipliers is not None:
             lower_B, upper_B = self.multipliers.apply(rows_B, q_B, lower_B, upper_B)
-        lam = self.lam if self.excess is None else self.lam * self.excess.share
-        target_B, weight_B, low_B, high_B = tighten(
-            q_B, batch.y_B, lower_B, upper_B, lam, config.slack, config.both_violated == "mean",
-            config.penalty, config.penalty_width,
+        target_B, weight_B, _, _ = tighten(
+            q_B, batch.y_B, lower_B, upper_B, self.lam, config.slack, config.both_violated == "mean",
+            config.penalty, config.penalty_width, None if self.excess is None else self.excess.shares,
         )  # fmt: skip
         error_B = q_B - target_B
         if config.quantiles:
@@ -304,8 +303,7 @@ class Learner:
         if self.luck is not None:
             self.luck.see(q_B - batch.y_B)
         if self.excess is not None:
-            exists = torch.stack([lower_B > -torch.inf, upper_B < torch.inf])
-            self.excess.see(torch.stack([low_B, high_B]), exists, batch.share_B)
+            self.excess.see(q_B, lower_B, upper_B, batch.share_B)
         if self.settling is not None:
             self.settling.see(q_B)
         self.telemetry.count(
@@ -395,7 +393,7 @@ class Learner:
         if means and self.luck is not None:
             means["noise"] = float(self.luck.noise)
         if means and self.excess is not None:
-            means["excess"] = float(self.excess.share)
+            means["lower_excess"], means["upper_excess"] = self.excess.shares.tolist()
         if means and self.settling is not None:
             means["settled"] = float(self.settling.settled)
         return means
