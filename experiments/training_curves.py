@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 from pathlib import Path
 
 from tightrope.run import Description, RunFolder
@@ -54,11 +55,12 @@ def main() -> None:
     if wanted.out.exists():
         with open(wanted.out, encoding="utf-8", newline="") as file:
             kept = [row for row in csv.DictReader(file) if tuple(row[column] for column in RUN) not in runs]
-    with open(wanted.out, "w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows([*kept, *new])
-    print(f"{len(folders)} runs added to {wanted.out}")
+    whole = io.StringIO(newline="")
+    writer = csv.DictWriter(whole, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows([*kept, *new])
+    wanted.out.write_text(whole.getvalue(), encoding="utf-8")  # once all of it is there: the runs' folders may be gone
+    print(f"{len(runs)} runs in {wanted.out}, beside {len(kept)} lines of others")
 
 
 if __name__ == "__main__":

@@ -111,17 +111,23 @@ def test_a_part_of_a_study_is_what_was_named_and_the_rest_can_follow(
     assert cli("study", "run", file, "--out", out, "--arms", "b", "--games", "maze-8, maze-6", "--seeds", 1) == 0
     assert runs() == ["maze-6/b/seed-1", "maze-8/b/seed-1"]
     assert "2 of 2 cells done" in capsys.readouterr().out
-    # The folder is that of the whole study.
+    # The folder is that of the whole study; what is said of cells outside the part stays said.
     assert [seen.state for seen in survey(out).cells].count("planned") == 6
+    other = out / "cells" / "maze-6" / "a" / "seed-0"
+    Status(state="failed", error="it was so").write(other)
+    assert cli("study", "run", out, "--arms", "b", "--games", "maze-6", "--seeds", "0,1") == 0
+    assert Status.read(other).error == "it was so"
     assert cli("study", "run", out, "--workers", 2) == 0
     assert len(runs()) == 8
     for part, said in (
         (["--arms", "c"], "no arm 'c'; it has a, b"),
-        (["--games", "maze-6,maze-7"], "no game 'maze-7'; did you mean maze-8, maze-6"),
+        (["--games", "maze-6,maze-7"], "no game 'maze-7'; it has maze-6, maze-8"),
         (["--games", "pnog"], "did you mean"),
-        (["--seeds", "0,2"], "no seed '2'; it has 0, 1"),
+        (["--games", "minatar-5"], "the study has no game 'minatar-5'; it has maze-6, maze-8"),
+        (["--seeds", "0-1"], "no seed '0-1'; it has 0, 1"),
+        (["--seeds", " , "], "--seeds ' , ': names none"),
     ):
-        assert cli("study", "run", file, "--out", out, *part) != 0
+        assert cli("study", "run", file, "--out", out, *part) == 2
         assert said in capsys.readouterr().err
 
 

@@ -238,11 +238,11 @@ class StudyRun:
     workers: Annotated[int, said("N", "one for each GPU, or for each core where there is none")] = 0
     """processes at once"""
     games: Annotated[str, said("NAMES", "all")] = ""
-    """only these of its games or suites, with commas between them"""
+    """only these of its games, or of suites, with commas between them"""
     arms: Annotated[str, said("NAMES", "all")] = ""
-    """only these of its arms"""
+    """only these of its arms, with commas between them"""
     seeds: Annotated[str, said("NUMBERS", "all")] = ""
-    """only these of its seeds"""
+    """only these of its seeds, with commas between them"""
     ray: Annotated[str, said("ADDRESS", "this machine, without Ray")] = ""
     """run on the Ray cluster at this address instead; local: start one on this machine"""
 

@@ -16,14 +16,14 @@ from tightrope.study.cell import LOG, Status
 from tightrope.study.plan import Cell, Study, is_study, read
 
 
-def prepare(study: Study, path: Path) -> None:
-    """Puts the study into its folder, beside what was run there before."""
+def prepare(study: Study, path: Path, part: Study) -> None:
+    """Puts the study into its folder, beside what was run there before; what is left of the part is planned anew."""
     from tightrope.checkpoint import write_bytes
 
     for cell in study.cells:
         refuse_if_changed(cell, path)
     write_bytes(path / "study.toml", study.text.encode())
-    for cell in study.cells:
+    for cell in part.cells:
         status = Status.read(path / cell.folder)
         if status.state != "done":
             Status(seconds=status.seconds).write(path / cell.folder)

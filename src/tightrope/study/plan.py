@@ -12,7 +12,6 @@ lam-1 = { preset = "paper", lam = 1 }            # with fields of its own
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
@@ -95,21 +94,23 @@ class Study:
         return [Cell(g, a, s, self.device) for s in self.seeds for g in self.games for a in self.arms]
 
     def part(self, games: str = "", arms: str = "", seeds: str = "") -> Study:
-        """These alone, in the study's own order; names with commas between, and all where none is named.
+        """These alone, in the study's own order; names with commas between, and all where none is named. Of a suite
+        those that the study has.
 
-        >>> len(read("headline").part(arms="dqn,paper", games="tuning-4").cells)
-        8
+        >>> len(read("headline").part(arms="dqn,paper", games="paper-49").cells)
+        12
         """
-        wanted = _games(_names(games))
-        _refuse_unknown("game", wanted, self.games)
-        named = {arm.name: arm for arm in self.arms}
-        _refuse_unknown("arm", _names(arms), named)
-        _refuse_unknown("seed", _names(seeds), map(str, self.seeds))
+        known = suites()
+        own = [*self.games, *(suite for suite in known if not set(known[suite]).isdisjoint(self.games))]
+        wanted = [name if name in known else _games([name])[0] for name in _names("games", games)]
+        chosen = {game for name in _known("game", wanted, own) for game in known.get(name, [name])}
+        named = _known("arm", _names("arms", arms), [arm.name for arm in self.arms])
+        numbers = _known("seed", _names("seeds", seeds), list(map(str, self.seeds)))
         return replace(
             self,
-            games=tuple(game for game in self.games if not games or game in wanted),
-            arms=tuple(arm for arm in self.arms if not arms or arm.name in _names(arms)),
-            seeds=tuple(seed for seed in self.seeds if not seeds or str(seed) in _names(seeds)),
+            games=tuple(game for game in self.games if not chosen or game in chosen),
+            arms=tuple(arm for arm in self.arms if not named or arm.name in named),
+            seeds=tuple(seed for seed in self.seeds if not numbers or str(seed) in numbers),
         )
 
 
@@ -209,16 +210,18 @@ def _study(values: dict[str, Any], text: str, name: str) -> Study:
     return study
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+def _names(option: str, text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if text and not names:
+        raise TightropeError(f"--{option} {text!r}: names none")
+    return names
 
 
-def _refuse_unknown(kind: str, wanted: Iterable[str], has: Iterable[str]) -> None:
-    known = list(has)
+def _known(kind: str, wanted: list[str], has: list[str]) -> list[str]:
     for name in wanted:
-        if name not in known:
-            hint = near(name, known) or f"; it has {', '.join(known)}"
-            raise TightropeError(f"the study has no {kind} {name!r}{hint}")
+        if name not in has:
+            raise TightropeError(f"the study has no {kind} {name!r}; it has {', '.join(has)}")
+    return wanted
 
 
 def _list(values: dict[str, Any], key: str, example: str) -> list[Any]:

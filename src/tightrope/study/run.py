@@ -38,7 +38,7 @@ def run_study(
     path = out or (Path(source) if is_study(Path(source)) else Path("runs") / study.name)
     # Whoever looks at its status holds the folder for a moment.
     with held(path, wait=0.5) as lock:
-        prepare(study, path)
+        prepare(study, path, part)
         left = [cell for cell in part.cells if Status.read(path / cell.folder).state != "done"]
         if ray:
             from tightrope.study.on_ray import RayPool
@@ -60,7 +60,10 @@ def run_study(
         except KeyboardInterrupt:
             print("stopping; the running cells save their work", flush=True)
             pool.stop()
-            print(f"stopped; tightrope study run {path} goes on where it stopped")
+            chosen = "".join(
+                f" --{name} {value}" for name, value in (("games", games), ("arms", arms), ("seeds", seeds)) if value
+            )
+            print(f"stopped; tightrope study run {path}{chosen} goes on where it stopped")
             raise
         finally:
             pool.stop()
