@@ -112,15 +112,16 @@ def learned(seed: int, slip: float, updates: int, episodes: int = 800, **fields:
     return Learned(float(bias), reached)
 
 
-def gamble(updates: int, **fields: Any) -> tuple[float, float]:
+def gamble(updates: int, sure: float = 0.5, wins: int = 2, every: int = 1, **fields: Any) -> tuple[float, float]:
     """Two ways from the start, each two steps long: one pays 0.5 at its end, the other 1 in two games of five, so 0.4.
-    What the learner holds each to be worth."""
+    What the learner holds each to be worth. The first is taken once for `every` time that the second is."""
     from test_learner import filled
 
     played = []
     for i in range(100):
-        played.append([(0, 0, 0.0), (1, 0, 0.5)])
-        played.append([(0, 1, 0.0), (2, 0, float(i % 5 < 2))])
+        if i % every == 0:
+            played.append([(0, 0, 0.0), (1, 0, sure)])
+        played.append([(0, 1, 0.0), (2, 0, float(i % 5 < wins))])
     replay = filled(played, [3] * len(played), 1.0)
     numbers = {"gamma": 1.0, "target_every_steps": 50, "update_every_steps": 1, "learning_rate": 0.02}
     config = preset("maze").replace(**numbers | fields)

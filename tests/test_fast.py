@@ -176,12 +176,16 @@ def test_the_compiled_update_equals_the_plain_one() -> None:
         assert value == pytest.approx(told[name], rel=1e-4), name
 
 
-def test_with_every_switch_the_compiled_update_equals_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("schedule", ["multipliers", "excess"])
+def test_with_every_switch_the_compiled_update_equals_the_plain_one(
+    monkeypatch: pytest.MonkeyPatch, schedule: str
+) -> None:
     """Traced as whole graphs, which nothing that asks the host can be, and run as traced: no code is made of them, for
     that takes a minute. Each has its own replay, for an update leaves notes there."""
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
-    plain, replay = made("cpu", "small", **EVERYTHING)
-    compiled, own = made("cpu", "small", **EVERYTHING)
+    fields = EVERYTHING | {"lam_schedule": schedule}
+    plain, replay = made("cpu", "small", **fields)
+    compiled, own = made("cpu", "small", **fields)
     compile_parts(compiled, own, fuse=False)
     graphs()
     for _ in range(3):
@@ -218,10 +222,10 @@ def test_what_training_on_a_cpu_runs_equals_the_plain_update() -> None:
 
 
 @gpu
-@pytest.mark.parametrize("network", ["small", "impala"])
-def test_with_every_switch_the_captured_update_equals_the_plain_one(network: str) -> None:
+@pytest.mark.parametrize(("network", "schedule"), [("small", "multipliers"), ("small", "excess"), ("impala", "excess")])
+def test_with_every_switch_the_captured_update_equals_the_plain_one(network: str, schedule: str) -> None:
     """As below; each with its own replay, for an update leaves notes there."""
-    fields = EVERYTHING | {"spectral_norm": network == "impala"}
+    fields = EVERYTHING | {"spectral_norm": network == "impala", "lam_schedule": schedule}
     plain, replay = made("cuda", network, **fields)
     fast, own = made("cuda", network, **fields)
     speed_up(fast, own, torch.float32)

@@ -902,13 +902,34 @@ def test_lucky_returns_make_a_gambler_and_a_margin_does_not() -> None:
     safe, risky = gamble(800, margin=2.0)
     assert (safe, risky) == pytest.approx((0.5, 0.4), abs=0.05)
     # Two games of five are fewer than luck explains, so that they do not pull.
-    safe, risky = gamble(800, lam_schedule="excess")
+    safe, risky = gamble(800, every=10, lam_schedule="excess")
     assert (safe, risky) == pytest.approx((0.5, 0.4), abs=0.05)
     # Five quantiles of the risky way: 0, 0, 0, 1, 1.
     quantiles = {"quantiles": 5, "error_clip": 0.0}
     assert gamble(3000, **quantiles)[1] > 0.55
     safe, risky = gamble(3000, quantile_margin=1.0, **quantiles)
     assert risky < 0.45 < safe
+
+
+def test_what_excess_takes_for_reward_that_is_luck() -> None:
+    """A way that pays 1 in four games of five is worth 0.8, and most of its games are above that: more than half, so that
+    a part of them counts, and it is taken for more than a sure 0.85. The agent's own quantiles know better."""
+    from stochastic import gamble
+
+    skewed: dict[str, Any] = {"sure": 0.85, "wins": 4, "every": 10, "lam_schedule": "excess", "use_upper": False}
+    assert gamble(1500, **skewed | {"bounds": False})[1] == pytest.approx(0.8, abs=0.04)
+    safe, risky = gamble(1500, **skewed)
+    assert risky > safe
+    _, risky = gamble(3000, **skewed, quantiles=5, error_clip=0.0, quantile_margin=1.0)
+    assert risky < 0.85
+
+
+def test_excess_keeps_the_head_start_of_bounds_that_are_right() -> None:
+    """On tests/stochastic.py's grid without slip: the start is worth what it is worth before plain Q-learning knows."""
+    from stochastic import learned
+
+    assert learned(0, 0.0, 260, lam_schedule="excess", use_upper=False).reached
+    assert not learned(0, 0.0, 260, bounds=False).reached
 
 
 def test_what_is_to_be_kept_is_not_left_out_in_silence() -> None:
