@@ -183,6 +183,7 @@ def test_with_every_switch_the_compiled_update_equals_the_plain_one(
     """Traced as whole graphs, which nothing that asks the host can be, and run as traced: no code is made of them, for
     that takes a minute. Each has its own replay, for an update leaves notes there."""
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    torch._dynamo.reset()  # what was traced before would not be traced again, and is counted
     fields = EVERYTHING | {"lam_schedule": schedule}
     plain, replay = made("cpu", "small", **fields)
     compiled, own = made("cpu", "small", **fields)

@@ -912,8 +912,8 @@ def test_lucky_returns_make_a_gambler_and_a_margin_does_not() -> None:
 
 
 def test_what_excess_takes_for_reward_that_is_luck() -> None:
-    """A way that pays 1 in four games of five is worth 0.8, and most of its games are above that: more than half, so that
-    a part of them counts, and it is taken for more than a sure 0.85. The agent's own quantiles know better."""
+    """A way that pays 1 in four games of five is worth 0.8, and most of its games are above that: more than half, so
+    that a part of them counts, and it is taken for more than a sure 0.85. The agent's own quantiles know better."""
     from stochastic import gamble
 
     skewed: dict[str, Any] = {"sure": 0.85, "wins": 4, "every": 10, "lam_schedule": "excess", "use_upper": False}
