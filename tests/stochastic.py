@@ -144,7 +144,9 @@ ARMS: dict[str, dict[str, Any]] = {
     "margin 2": {"margin": 2.0},
     "the paper's, no upper bounds": {"use_upper": False},
     "margin 2, no upper bounds": {"margin": 2.0, "use_upper": False},
-    "excess": {"lam_schedule": "excess"},
+    "λ = 1, no upper bounds": {"lam": 1.0, "use_upper": False},
+    "λ = 0.25, no upper bounds": {"lam": 0.25, "use_upper": False},
+    "excess (λ = 4)": {"lam_schedule": "excess"},
     "excess, no upper bounds": {"lam_schedule": "excess", "use_upper": False},
 }
 RETURNS: dict[str, Any] = {"quantiles": 8, "k": 0, "use_upper": False, "lam": 1.0}  # preset tightrope's bounds
@@ -153,10 +155,10 @@ QUANTILE_ARMS: dict[str, dict[str, Any]] = {
     "R_j, λ = 1": RETURNS,
     "… `quantile_margin` 1": RETURNS | {"quantile_margin": 1.0},
     "… `quantile_margin` 2": RETURNS | {"quantile_margin": 2.0},
-    "… excess": RETURNS | {"lam_schedule": "excess"},
-    "… `quantile_margin` 1, excess": RETURNS | {"quantile_margin": 1.0, "lam_schedule": "excess"},
     "… 1, λ gone after 800 updates: preset `tightrope`'s": RETURNS
     | {"quantile_margin": 1.0, "lam_schedule": "annealed", "lam_end": 0.0, "lam_steps": 800},
+    "… 1, excess": RETURNS | {"quantile_margin": 1.0, "lam_schedule": "excess"},
+    "R_j, excess": RETURNS | {"lam_schedule": "excess"},
 }
 
 
@@ -189,21 +191,25 @@ def share_of_wrong_bounds(seed: int, episodes: int, slip: float = 0.3, k: int = 
     return Shares(found[0] / count, found[1] / max(1, found[0]), found[2] / count, found[3] / count)
 
 
+def print_table(title: str, arms: dict[str, dict[str, Any]]) -> None:
+    print(f"\n| {title} | slip 0.0 | 0.1 | 0.25 | 0.5 | the gamble: safe, risky |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for name, fields in arms.items():
+        cells = []
+        for slip in (0.0, 0.1, 0.25, 0.5):
+            found = [learned(seed, slip, 2_000, **fields) for seed in range(2)]
+            cells.append(f"{np.mean([f.bias for f in found]):+.1%}")
+            if slip == 0:
+                cells[-1] += "; " + " and ".join(f"{f.reached:,}" if f.reached else "never" for f in found)
+        cells.append("{:.2f}, {:.2f}".format(*gamble(2_000, **fields)))
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
 if __name__ == "__main__":
     print("| slip | R_j above Q* | by (mean) | L_max above Q* (K = 4) | U_min below Q* (K = 4) |")
     print("| --- | --- | --- | --- | --- |")
     for slip in (0.0, 0.1, 0.25, 0.5):
         s = share_of_wrong_bounds(0, 2000, slip)
         print(f"| {slip} | {s.return_above:.1%} | {s.return_excess:.3f} | {s.lower_above:.1%} | {s.upper_below:.1%} |")
-    for title, arms in (("bounds", ARMS), ("8 quantiles", QUANTILE_ARMS)):
-        print(f"\n| {title} | slip 0.0 | 0.1 | 0.25 | 0.5 | the gamble: safe, risky |")
-        print("| --- | --- | --- | --- | --- | --- |")
-        for name, fields in arms.items():
-            cells = []
-            for slip in (0.0, 0.1, 0.25, 0.5):
-                found = [learned(seed, slip, 2_000, **fields) for seed in range(2)]
-                cells.append(f"{np.mean([f.bias for f in found]):+.1%}")
-                if slip == 0:
-                    cells[-1] += "; " + " and ".join(f"{f.reached:,}" if f.reached else "never" for f in found)
-            cells.append("{:.2f}, {:.2f}".format(*gamble(2_000, **fields)))
-            print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    print_table("bounds", ARMS)
+    print_table("8 quantiles", QUANTILE_ARMS)
