@@ -110,7 +110,9 @@ def test_a_part_of_a_study_is_what_was_named_and_the_rest_can_follow(
 
     assert cli("study", "run", file, "--out", out, "--arms", "b", "--games", "maze-8, maze-6", "--seeds", 1) == 0
     assert runs() == ["maze-6/b/seed-1", "maze-8/b/seed-1"]
-    assert "2 of 2 cells done" in capsys.readouterr().out
+    said_of_it = capsys.readouterr().out
+    assert f"s in {out}: 2 of its 8 cells" in said_of_it
+    assert "2 of 2 cells done" in said_of_it
     # The folder is that of the whole study; what is said of cells outside the part stays said.
     assert [seen.state for seen in survey(out).cells].count("planned") == 6
     other = out / "cells" / "maze-6" / "a" / "seed-0"

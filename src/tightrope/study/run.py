@@ -47,7 +47,7 @@ def run_study(
         else:
             pool = LocalPool(path, left, workers, study.device, lock)
         try:
-            with Show(part, path) as show:
+            with Show(study, path, part) as show:
                 while pool.busy:
                     for cell, death in pool.ended():
                         if death:

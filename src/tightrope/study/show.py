@@ -84,9 +84,11 @@ def as_json(survey: Survey, study: Study) -> dict[str, Any]:
 class Show:
     """Where the table goes while the study runs. Without a terminal: a line for each cell that begins or ends."""
 
-    def __init__(self, study: Study, path: Path) -> None:
+    def __init__(self, study: Study, path: Path, part: Study) -> None:
         self.console = Console(highlight=False)
         self._title = f"{study.name} in {path}"
+        if len(part.cells) < len(study.cells):
+            self._title += f": {len(part.cells)} of its {len(study.cells)} cells"
         self._live: Live | None = None
         self._before: dict[Path, str] = {}  # states
         self._said = 0.0
