@@ -227,7 +227,7 @@ class StudyRun:
     tightrope study run                   # lists the shipped ones
     tightrope study run laptop --workers 2
     tightrope study run my.toml --out runs/mine
-    tightrope study run table1 --games breakout,pong --seeds 0    # a part; the rest another time
+    tightrope study run table1 --games pong,alien    # a part of it
     tightrope study run table1 --ray auto
     """
 
