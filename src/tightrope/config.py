@@ -89,6 +89,10 @@ class Config:
         "",
         0,
     )
+    bound_on: Literal["action", "state"] = setting(
+        "what bounds hold for: the value of the action that was taken, or of the state, all of whose actions they move "
+        "alike"
+    )
     lam: float = setting("lambda: weight of the penalty on a violated bound", "", 0)
     lam_schedule: Literal["constant", "annealed", "excess", "multipliers"] = setting(
         "lambda stays; goes to lam_end; is multiplied by the share of violations that luck does not explain; or stays "
@@ -260,6 +264,7 @@ ADDED_LATER: dict[str, Any] = {
     "slide_steps": 2_500_000,
     "horizon": "window",
     "upper_settled": 0.0,
+    "bound_on": "action",
     "lam_schedule": "constant",
     "lam_end": 0.0,
     "lam_steps": 2_500_000,

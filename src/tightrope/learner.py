@@ -19,11 +19,11 @@ from tightrope.bounds import beyond_quantiles, lower_bounds, tighten, upper_boun
 from tightrope.config import Config
 from tightrope.constraints import LONG, EpisodeBounds, Excess, Luck, Multipliers, Settling, needed_notes
 from tightrope.memory import Memory
-from tightrope.network import QNetwork
+from tightrope.network import QNetwork, of_actions
 from tightrope.optimisers import limit_gradient, make_optimiser
 from tightrope.priorities import Priorities, importance
 from tightrope.replay import Chances, Reach, Replay, Window
-from tightrope.targets import best_values, munchausen_bonus, quantile_gradient, ramp, soft_values, spread
+from tightrope.targets import best_values, for_all_actions, munchausen_bonus, quantile_gradient, ramp, soft_values, spread
 from tightrope.telemetry import Telemetry
 
 
@@ -84,6 +84,8 @@ class Learner:
         self.luck = Luck(config, device) if config.bounds and config.margin else None
         self.excess = Excess(config, device) if config.bounds and config.lam_schedule == "excess" else None
         self.settling = Settling(config.upper_settled, device) if config.upper_settled else None
+        #: Whether the gradient is that of all actions of a state, and not of the one that was taken alone.
+        self.moves_all = config.bounds and config.bound_on == "state"
         #: Whether a group's samples and targets depend on nothing that the group before it changes.
         self.prepares_ahead = not (config.double or config.priority != "none" or self.luck is not None)
         # By `keep_notes`, where a switch asks for them.
@@ -258,19 +260,29 @@ class Learner:
     def learn(self, replay: Replay, batch: Batch) -> None:
         """One gradient step."""
         levels_BN = batch.levels_BN if self.config.implicit else None
-        outputs = self.online.taken(replay.by_row, batch.rows_BS, batch.actions_B, levels_BN)
+        if self.moves_all:
+            outputs = self.online.at(replay.by_row, batch.rows_BS, levels_BN)
+        else:
+            outputs = self.online.taken(replay.by_row, batch.rows_BS, batch.actions_B, levels_BN)
         gradient = self.pull(outputs.detach(), batch)
         self.online.zero_grad(set_to_none=True)
         outputs.backward(gradient)  # type: ignore[no-untyped-call]
         self.advance()
 
     def pull(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """The gradient of the loss with respect to the outputs; and telemetry and notes are told.
+        """The gradient of the loss with respect to the outputs, of the actions that were taken or (`moves_all`) of all;
+        and telemetry and notes are told.
 
         Summed over the batch, not averaged, and without the square's factor 2: as the released program.
         """
-        config = self.config
+        config, everything = self.config, outputs
+        if self.moves_all:
+            outputs = of_actions(everything, batch.actions_B)
         q_B = self.means(outputs)
+        if self.moves_all:
+            # The best action must be within the bounds: this one, then, by as much lower ones as it is worse.
+            gap_B = self.means(everything).amax(1) - q_B
+            batch = batch._replace(lower_B=batch.lower_B - gap_B, upper_B=batch.upper_B - gap_B)
         if config.quantile_margin:
             eased = beyond_quantiles(q_B, batch.lower_B, batch.upper_B, outputs, config.quantile_margin)
             batch = batch._replace(lower_B=eased[0], upper_B=eased[1])
@@ -281,21 +293,14 @@ class Learner:
             q_B, batch.y_B, lower_B, upper_B, self.lam, config.slack, config.both_violated == "mean",
             config.penalty, config.penalty_width, None if self.excess is None else self.excess.shares,
         )  # fmt: skip
-        error_B = q_B - target_B
-        if config.quantiles:
-            # The bounds move the target's mean; its shape goes with it.
-            targets_BN = target_B[:, None] + batch.spread_BN
-            levels_BN = batch.levels_BN if config.implicit else None
-            gradient = quantile_gradient(outputs, targets_BN, config.error_clip, levels_BN)
-            if not config.rescale:
-                gradient = gradient * weight_B[:, None]
-        else:
-            gradient = error_B if config.rescale else error_B * weight_B
-            if config.error_clip:
-                gradient = gradient.clamp(-config.error_clip, config.error_clip)
+        gradient = self.towards(outputs, target_B, weight_B, batch)
+        if self.moves_all:
+            # The action learns from y; what the bounds add to that is the state's, and moves all of its actions alike.
+            towards_y = self.towards(outputs, batch.y_B, torch.ones_like(weight_B), batch)
+            gradient = for_all_actions(towards_y, gradient - towards_y, batch.actions_B, everything.shape[1])
         if self.priorities is not None:
             weights_B = importance(batch.share_B, self.beta)
-            gradient = gradient * (weights_B[:, None] if config.quantiles else weights_B)
+            gradient = gradient * weights_B.view(-1, *[1] * (gradient.dim() - 1))
             priority_B = (q_B - batch.y_B).abs()
             if config.priority == "violation":
                 priority_B = priority_B + (batch.lower_B - q_B).clamp(min=0) + (q_B - batch.upper_B).clamp(min=0)
@@ -307,9 +312,22 @@ class Learner:
         if self.settling is not None:
             self.settling.see(q_B)
         self.telemetry.count(
-            q_B, error_B, batch.y_B, batch.lower_B, batch.upper_B, batch.by_return_B, rows_B, config.slack
+            q_B, q_B - target_B, batch.y_B, batch.lower_B, batch.upper_B, batch.by_return_B, rows_B, config.slack
         )
         return gradient
+
+    def towards(self, outputs: Tensor, target_B: Tensor, weight_B: Tensor, batch: Batch) -> Tensor:
+        """The gradient of the loss of these targets, with respect to the outputs."""
+        config = self.config
+        if config.quantiles:
+            # The bounds move the target's mean; its shape goes with it.
+            targets_BN = target_B[:, None] + batch.spread_BN
+            levels_BN = batch.levels_BN if config.implicit else None
+            gradient = quantile_gradient(outputs, targets_BN, config.error_clip, levels_BN)
+            return gradient if config.rescale else gradient * weight_B[:, None]
+        error_B = outputs - target_B
+        gradient = error_B if config.rescale else error_B * weight_B
+        return gradient.clamp(-config.error_clip, config.error_clip) if config.error_clip else gradient
 
     def advance(self) -> None:
         """From gradients to weights."""

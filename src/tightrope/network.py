@@ -73,10 +73,7 @@ class QNetwork(nn.Module):
 
     def taken(self, frames: Tensor, rows: Tensor, actions: Tensor, levels: Tensor | None = None) -> Tensor:
         """The output of one action in each of the states."""
-        outputs = self.at(frames, rows, levels)
-        if self.form.quantiles:
-            return outputs.gather(1, actions[:, None, None].expand(-1, 1, self.form.quantiles))[:, 0]
-        return outputs.gather(1, actions[:, None])[:, 0]
+        return of_actions(self.at(frames, rows, levels), actions)
 
     def refresh(self) -> None:
         """Called after every change of the weights, for what is kept of them elsewhere."""
@@ -93,6 +90,12 @@ class QNetwork(nn.Module):
     def tensors(self) -> list[Tensor]:
         """All that is learned or kept, on the device where the network is by now: looked up once, for speed."""
         return [*self.parameters(), *self.buffers()]
+
+
+def of_actions(outputs: Tensor, actions: Tensor) -> Tensor:
+    """One action's output in each state: [states, actions (, quantiles)] -> [states (, quantiles)]."""
+    index = actions.view(-1, *[1] * (outputs.dim() - 1))
+    return outputs.gather(1, index.expand(-1, 1, *outputs.shape[2:]))[:, 0]
 
 
 def stacked(frames: Tensor, rows: Tensor) -> Tensor:

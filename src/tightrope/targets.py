@@ -72,6 +72,14 @@ def quantile_gradient(
     return -(weights_BNM * slopes_BNM).mean(-1)
 
 
+def for_all_actions(own: Tensor, shared: Tensor, actions_B: Tensor, count: int) -> Tensor:
+    """A gradient [B, actions (, N)] of which `own` is that of the action that was taken, and `shared` that of the mean
+    over all: with dueling heads the former alone reaches the advantages, and both reach the state's value."""
+    gradient = (shared / count).unsqueeze(1).repeat_interleave(count, 1)
+    index = actions_B.view(-1, *[1] * own.dim()).expand(-1, 1, *own.shape[1:])
+    return gradient.scatter_add(1, index, own.unsqueeze(1))
+
+
 def ramp(start: float, end: float, done: float) -> float:
     """From start to end in a straight line, then on at the end; `done` is the share of the way."""
     return start + min(1.0, done) * (end - start)
