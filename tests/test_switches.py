@@ -868,6 +868,91 @@ def test_the_noise_of_one_step_is_that_of_n_steps_shared_among_them() -> None:
     assert luck.of(torch.tensor([1])).item() == pytest.approx(0.5 / math.sqrt(1 + 0.81 + 0.6561))
 
 
+# ---------------------------------------------------------------------------------- bounds on the state, not the action
+
+
+def one_sample(action: int, y: float, lower: float = -math.inf, upper: float = math.inf, quantiles: int = 0) -> Batch:
+    rows = torch.zeros(1, 1, dtype=torch.long)
+    number = lambda value: torch.tensor([value])  # noqa: E731
+    no = torch.zeros(1, dtype=torch.bool)
+    return Batch(rows, torch.tensor([action]), number(y), number(lower), number(upper), no, torch.zeros(1, quantiles),
+                 torch.ones(1))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "rescale", "expected"),
+    [
+        # The state is worth 3, the action 1, and y is half of that: so 0.5 pulls down, and nothing else.
+        (2.9, 3.1, True, [0.5, 0.0]),
+        # At least 4 is 1 more: the action's own bound is 2. Its target goes from 0.5 half-way there, to 1.25, and the
+        # gradient from 0.5 to -0.25. That -0.75 is shared.
+        (4.0, math.inf, True, [0.5 - 0.375, -0.375]),
+        # Without rescaling all of the pull towards the bound is added.
+        (4.0, math.inf, False, [0.5 - 0.5, -0.5]),
+        # At most 2 is 1 less: the action's own is 0, its target 0.25, the gradient 0.75.
+        (-math.inf, 2.0, True, [0.5 + 0.125, 0.125]),
+    ],
+)
+def test_a_bound_on_the_state_moves_its_actions_alike(
+    lower: float, upper: float, rescale: bool, expected: list[float]
+) -> None:
+    learner, *_ = table_learner(1, 2, lam=1.0, bound_on="state", rescale=rescale, error_clip=0.0)
+    gradient = learner.pull(torch.tensor([[1.0, 3.0]]), one_sample(0, 0.5, lower, upper))
+    torch.testing.assert_close(gradient, torch.tensor([expected]))
+
+
+def test_with_quantiles_a_bound_on_the_state_moves_those_of_all_actions() -> None:
+    """Means 2 and 3; at least 5 is 2 more, so the action is to be 4, and its target half-way between y = 2 and that."""
+    learner, _, _ = quantile_learner(bound_on="state", lam=1.0, error_clip=0.0)
+    outputs = torch.tensor([[[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]])
+    own, bounded = (quantile_gradient(outputs[:, 0], torch.full((1, 3), to), 0.0) for to in (2.0, 3.0))
+    gradient = learner.pull(outputs, one_sample(0, 2.0, 5.0, quantiles=3))
+    torch.testing.assert_close(gradient[0, 1], (bounded - own)[0] / 2)
+    torch.testing.assert_close(gradient[0, 0], own[0] + (bounded - own)[0] / 2)
+    assert not torch.allclose(own, bounded)
+
+
+def test_a_bound_on_the_state_is_the_business_of_the_dueling_value_alone() -> None:
+    """The advantages learn what they learn without bounds, the value what it learns with them."""
+    replay = filled([[(0, 0, 0.0), (1, 1, 0.0), (2, 0, 1.0)]], [3], 0.99)
+    gradients = {}
+    for name, fields in (("none", {"bounds": False}), ("state", {"bound_on": "state"}), ("action", {})):
+        config = preset("maze").replace(dueling=True, use_upper=False, batch_size=3, error_clip=0.0, **fields)
+        network = build_network("mlp", (1,), 3, 1.0, 0, Form.of(config))
+        learner = Learner(network, config, CPU, 0)
+        learner.keep_notes(replay)
+        times = torch.arange(3)
+        window = replay.window(times, torch.zeros_like(times), learner.reach)
+        batch = Batch(window.rows_BS, window.actions_B, *learner.bounds(window, learner.values(replay, window)))
+        learner.advance = lambda: None  # type: ignore[method-assign]
+        learner.learn(replay, batch)
+        (dueling,) = (part for part in network.modules() if isinstance(part, Dueling))
+        gradients[name] = [stream[-1].bias.grad.clone() for stream in (dueling.value, dueling.advantage)]  # type: ignore[index, union-attr]
+        assert learner.read_telemetry().get("lower_violated", 0) == (name != "none"), "Q starts at 0, R_j is above"
+    torch.testing.assert_close(gradients["state"][1], gradients["none"][1])
+    assert (gradients["action"][1] - gradients["none"][1]).abs().max() > 0.1
+    torch.testing.assert_close(gradients["state"][0], gradients["action"][0])
+    assert (gradients["state"][0] - gradients["none"][0]).abs().max() > 0.1
+
+
+def test_lucky_returns_raise_a_state_and_make_no_gambler() -> None:
+    """tests/stochastic.py's two ways: 0.5 for sure, or 1 in two games of five. The paper's bounds prefer the second."""
+    from stochastic import gamble
+
+    safe, risky = gamble(800, bound_on="state")
+    assert safe > risky + 0.05
+    assert safe > 0.55, "and both are overrated"
+    safe, risky = gamble(800, bound_on="action")
+    assert risky > safe + 0.05
+
+
+def test_bounds_on_the_state_keep_the_head_start() -> None:
+    from stochastic import learned
+
+    assert learned(0, 0.0, 260, bound_on="state", use_upper=False).reached
+    assert not learned(0, 0.0, 260, bounds=False).reached
+
+
 # ------------------------------------------------------------------------------------------------------- one update
 
 

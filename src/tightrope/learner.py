@@ -23,7 +23,15 @@ from tightrope.network import QNetwork, of_actions
 from tightrope.optimisers import limit_gradient, make_optimiser
 from tightrope.priorities import Priorities, importance
 from tightrope.replay import Chances, Reach, Replay, Window
-from tightrope.targets import best_values, for_all_actions, munchausen_bonus, quantile_gradient, ramp, soft_values, spread
+from tightrope.targets import (
+    best_values,
+    for_all_actions,
+    munchausen_bonus,
+    quantile_gradient,
+    ramp,
+    soft_values,
+    spread,
+)
 from tightrope.telemetry import Telemetry
 
 

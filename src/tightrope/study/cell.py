@@ -1,16 +1,11 @@
-"""One cell of a study: begins it or goes on with it, and writes down how it went.
-
-`python -m tightrope.study.cell STUDY CELL` does so in a process of its own, so that a crash takes nothing else along.
-"""
+"""One cell of a study: begins it or goes on with it, and writes down how it went."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import signal
 import sys
-import threading
 import time
 import traceback
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +13,7 @@ from pathlib import Path
 
 from tightrope.errors import TightropeError
 from tightrope.files import read_text
-from tightrope.study.plan import Cell, read
+from tightrope.study.plan import Cell
 
 LOG, STATUS = "log.txt", "status.json"
 PATIENCE = 60.0  # seconds for an earlier attempt to end
@@ -97,21 +92,3 @@ def clear(folder: Path) -> None:
             shutil.rmtree(path)
         elif path.name not in (LOG, STATUS):
             path.unlink()
-
-
-def _stop_with_the_study() -> None:
-    """The study holds the other end of standard input: when it is gone, this process saves its work and ends."""
-    while os.read(0, 1):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def main() -> None:
-    threading.Thread(target=_stop_with_the_study, daemon=True).start()
-    study, folder = Path(sys.argv[1]), Path(sys.argv[2])
-    cell = next(cell for cell in read(study).cells if cell.folder == folder)
-    play(cell, study / folder)
-
-
-if __name__ == "__main__":
-    main()

@@ -74,7 +74,7 @@ class LocalPool:
             # A process group of its own: Ctrl-C is for the study, which then stops its cells in good order. Its
             # standard input ends with the study, and so does the cell; until then it holds the study's folder too.
             process = subprocess.Popen(
-                [sys.executable, "-m", "tightrope.study.cell", str(self.path), str(cell.folder)],
+                [sys.executable, "-m", "tightrope.study", str(self.path), str(cell.folder)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
