@@ -148,6 +148,9 @@ ARMS: dict[str, dict[str, Any]] = {
     "λ = 0.25, no upper bounds": {"lam": 0.25, "use_upper": False},
     "excess (λ = 4)": {"lam_schedule": "excess"},
     "excess, no upper bounds": {"lam_schedule": "excess", "use_upper": False},
+    "on the state (λ = 4)": {"bound_on": "state"},
+    "on the state, no upper bounds": {"bound_on": "state", "use_upper": False},
+    "on the state, excess, no upper bounds": {"bound_on": "state", "lam_schedule": "excess", "use_upper": False},
 }
 RETURNS: dict[str, Any] = {"quantiles": 8, "k": 0, "use_upper": False, "lam": 1.0}  # preset tightrope's bounds
 QUANTILE_ARMS: dict[str, dict[str, Any]] = {
@@ -159,6 +162,8 @@ QUANTILE_ARMS: dict[str, dict[str, Any]] = {
     | {"quantile_margin": 1.0, "lam_schedule": "annealed", "lam_end": 0.0, "lam_steps": 800},
     "… 1, excess": RETURNS | {"quantile_margin": 1.0, "lam_schedule": "excess"},
     "R_j, excess": RETURNS | {"lam_schedule": "excess"},
+    "R_j on the state, λ = 1": RETURNS | {"bound_on": "state"},
+    "R_j on the state, λ = 4": RETURNS | {"bound_on": "state", "lam": 4.0},
 }
 
 
