@@ -21,7 +21,7 @@ from tightrope.bounds import lower_bounds, noise_growth, tighten
 from tightrope.config import ADDED_LATER, Config, learning, preset
 from tightrope.constraints import Excess, Luck, Settling, chance_of_violation
 from tightrope.errors import TightropeError
-from tightrope.impala import SpectralConv2d
+from tightrope.impala import ResidualBlocks
 from tightrope.learner import Batch, Learner
 from tightrope.network import Dueling, Form, Implicit, QNetwork, build_network, stacked
 from tightrope.optimisers import Adam, limit_gradient
@@ -214,32 +214,53 @@ def test_impala_by_its_paper() -> None:
     for width in (1, 2):
         network = build_network("impala", (4, 84, 84), 6, 1 / 255, 0, Form(width=width, spectral_norm=True))
         assert sum(p.numel() for p in network.parameters()) == count(width)
-        assert len(network.spectral) == 12, "the convolutions of the residual blocks"
+        assert sum(blocks.count for blocks in network.spectral) == 12, "the convolutions of the residual blocks"
     x = torch.zeros(1, 4, 84, 84)
     sides = [x.shape[-1] for part in network.body if (x := part(x)).dim() == 4]
-    assert sides == [84, 42, 42, 42, 42, 21, 21, 21, 21, 11, 11, 11, 11, 6]
+    assert sides == [84, 42, 42, 42, 21, 21, 21, 11, 11, 11, 6]
+
+
+def test_residual_blocks_by_their_paper() -> None:
+    """Two blocks, each the images and what two convolutions of them add, a ReLU before each."""
+    blocks = ResidualBlocks(3, spectral=False)
+    blocks.initialise(torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        blocks.bias.copy_(torch.linspace(-1, 1, 12))
+    images = torch.randn(2, 3, 7, 7, generator=torch.Generator().manual_seed(1))
+    x = images
+    layers = []
+    for i in range(4):
+        layers.append(nn.Conv2d(3, 3, 3, padding=1))
+        layers[i].weight = nn.Parameter(blocks.weight[3 * i : 3 * i + 3])
+        layers[i].bias = nn.Parameter(blocks.bias[3 * i : 3 * i + 3])
+    x = x + layers[1](layers[0](x.relu()).relu())
+    x = x + layers[3](layers[2](x.relu()).relu())
+    torch.testing.assert_close(blocks(images), x)
 
 
 def test_spectral_normalisation_divides_by_the_largest_singular_value() -> None:
-    layer = SpectralConv2d(5, 6, 3, 1)
+    blocks = ResidualBlocks(6, spectral=True)
     # Singular values of our choice, the largest well above the next: the iteration comes near by their ratio.
-    largest = 3.0
+    largest = torch.tensor([3.0, 2.0, 5.0, 0.7])
     rng = np.random.default_rng(0)
-    left, right = (np.linalg.qr(rng.normal(size=(side, 6)))[0] for side in (6, 45))
-    weight = left @ np.diag([1.5, largest, 1.0, 0.5, 0.2, 0.1]) @ right.T
     with torch.no_grad():
-        layer.weight.copy_(torch.from_numpy(weight).view_as(layer.weight))
+        for weight, norm in zip(blocks.each(), largest.tolist(), strict=True):
+            left, right = (np.linalg.qr(rng.normal(size=(side, 6)))[0] for side in (6, 54))
+            matrix = left @ np.diag(norm * np.array([0.5, 1.0, 0.3, 0.2, 0.1, 0.0])) @ right.T
+            weight.copy_(torch.from_numpy(matrix).view_as(weight))
     for _ in range(100):
-        layer.iterate()
-    assert layer.norm().item() == pytest.approx(largest, rel=1e-4)
-    images = torch.randn(2, 5, 7, 7, generator=torch.Generator().manual_seed(0))
-    plain = nn.functional.conv2d(images, layer.weight / largest, layer.bias, padding=1)
-    torch.testing.assert_close(layer(images), plain, rtol=1e-3, atol=1e-4)
+        blocks.iterate()
+    torch.testing.assert_close(blocks.norms(), largest, rtol=1e-4, atol=0)
+    plain = ResidualBlocks(6, spectral=False)
+    with torch.no_grad():
+        plain.weight.copy_((blocks.each() / largest[:, None, None, None, None]).flatten(0, 1))
+    images = torch.randn(2, 6, 7, 7, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(blocks(images), plain(images), rtol=1e-3, atol=1e-4)
     # A weight that is scaled is the same layer, so the gradient has no part along the weight (Miyato et al., 2018).
-    layer(images).square().sum().backward()
-    assert layer.weight.grad is not None
-    along = (layer.weight.grad * layer.weight).sum().abs() / (layer.weight.grad.norm() * layer.weight.norm())
-    assert along < 1e-3
+    blocks(images).square().sum().backward()
+    assert blocks.weight.grad is not None
+    for gradient, weight in zip(blocks.weight.grad.chunk(4), blocks.each(), strict=True):
+        assert (gradient * weight).sum().abs() < 1e-3 * gradient.norm() * weight.norm()
 
 
 def test_spectral_normalisation_moves_with_the_weights_and_not_with_the_looks() -> None:

@@ -6,56 +6,78 @@ channels, normalise the convolutions of its residual blocks, and pool what comes
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 CHANNELS = (16, 32, 32)
+BLOCKS = 2  # residual ones of a stage
 POOLED = 6  # side of the last layer's images
 
 
-class SpectralConv2d(nn.Conv2d):
-    """A convolution whose weights, seen as a matrix, are divided by their largest singular value (Miyato et al., 2018).
+class ResidualBlocks(nn.Module):
+    """A stage's residual blocks, of two 3x3 convolutions each.
 
-    One power iteration after each change of the weights, not in each forward pass: so the value of a state does not
-    depend on how often it was asked for, and a target network holds still.
+    All convolutions have one shape, and their weights lie in one tensor, one below the other: what is done to each of
+    them, spectral normalisation above all, is then done to all at once, which on a GPU is a quarter of the kernels.
+
+    Spectrally normalised (Miyato et al., 2018) means that each one's weights, seen as a matrix of rows for what comes
+    out, are divided by their largest singular value. One power iteration after each change of the weights, not in each
+    forward pass: so the value of a state does not depend on how often it was asked for, and a target network holds
+    still.
     """
 
-    left: Tensor
-    right: Tensor
+    left: Tensor  # [convolutions, out]: the singular vectors that the iteration has found
+    right: Tensor  # [convolutions, in, 3, 3]
 
-    def __init__(self, channels: int, outputs: int, size: int, padding: int) -> None:
-        super().__init__(channels, outputs, size, padding=padding)
-        matrix = self.weight.detach().flatten(1)
-        self.register_buffer("left", F.normalize(torch.ones(matrix.shape[0]), dim=0))
-        self.register_buffer("right", F.normalize(torch.ones(matrix.shape[1]), dim=0))
+    def __init__(self, channels: int, spectral: bool) -> None:
+        super().__init__()
+        self.count, self.spectral = 2 * BLOCKS, spectral
+        self.weight = nn.Parameter(torch.zeros(self.count * channels, channels, 3, 3))
+        self.bias = nn.Parameter(torch.zeros(self.count * channels))
+        if spectral:
+            self.register_buffer("left", torch.full((self.count, channels), channels**-0.5))
+            self.register_buffer("right", torch.full((self.count, channels, 3, 3), (9 * channels) ** -0.5))
+
+    def each(self) -> Tensor:
+        """[convolutions, out, in, 3, 3]"""
+        return self.weight.unflatten(0, (self.count, -1))
+
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator) -> None:
+        for weight in self.each():
+            nn.init.xavier_uniform_(weight, generator=generator)
+        self.bias.zero_()
+        if self.spectral:
+            for _ in range(20):  # later one a change will do: the weights change little
+                self.iterate()
+
+    # Products and sums, not matrix products: those would be rounded to bfloat16 where the rest is.
 
     @torch.no_grad()
     def iterate(self) -> None:
-        matrix = self.weight.flatten(1)
-        self.right.copy_(F.normalize((matrix * self.left[:, None]).sum(0), dim=0))
-        self.left.copy_(F.normalize((matrix * self.right).sum(1), dim=0))
+        weights = self.each()
+        right = (weights * self.left[:, :, None, None, None]).sum(1)
+        self.right.copy_(right / right.square().sum((1, 2, 3), keepdim=True).sqrt().clamp(min=1e-12))
+        self.left.copy_(F.normalize((weights * self.right[:, None]).sum((2, 3, 4)), dim=1))
 
-    def norm(self) -> Tensor:
-        """The largest singular value as the power iteration knows it; its gradient reaches the weights."""
-        # Products and sums, not a matrix product: that would be rounded to bfloat16 where the rest is.
-        return ((self.weight.flatten(1) * self.right).sum(1) * self.left).sum()
-
-    def forward(self, images: Tensor) -> Tensor:
-        outputs: Tensor = self._conv_forward(images, self.weight / self.norm(), self.bias)
-        return outputs
-
-
-class Residual(nn.Module):
-    def __init__(self, channels: int, spectral: bool) -> None:
-        super().__init__()
-        kind = SpectralConv2d if spectral else nn.Conv2d
-        self.first = kind(channels, channels, 3, padding=1)
-        self.second = kind(channels, channels, 3, padding=1)
+    def norms(self) -> Tensor:
+        """The largest singular values as the power iteration knows them; their gradients reach the weights."""
+        return ((self.each() * self.right[:, None]).sum((2, 3, 4)) * self.left).sum(1)
 
     def forward(self, images: Tensor) -> Tensor:
-        inner: Tensor = self.second(F.relu(self.first(F.relu(images))))
-        return images + inner
+        weights = self.each()
+        if self.spectral:
+            weights = weights / self.norms()[:, None, None, None, None]
+        convolutions = zip(weights, self.bias.unflatten(0, (self.count, -1)), strict=True)
+        for _ in range(BLOCKS):
+            inner = images
+            for _ in range(2):
+                inner = F.conv2d(F.relu(inner), *next(convolutions), padding=1)
+            images = images + inner
+        return images
 
 
 def impala_trunk(shape: tuple[int, ...], width: int, spectral: bool) -> tuple[list[nn.Module], int]:
@@ -66,12 +88,11 @@ def impala_trunk(shape: tuple[int, ...], width: int, spectral: bool) -> tuple[li
         layers += [
             nn.Conv2d(channels, outputs, 3, padding=1),
             nn.MaxPool2d(3, stride=2, padding=1),
-            Residual(outputs, spectral),
-            Residual(outputs, spectral),
+            ResidualBlocks(outputs, spectral),
         ]
         channels, sides = outputs, [(side + 1) // 2 for side in sides]
     layers.append(nn.ReLU())
     if min(sides) > POOLED:
         layers.append(nn.AdaptiveMaxPool2d(POOLED))
         sides = [POOLED, POOLED]
-    return [*layers, nn.Flatten()], channels * sides[0] * sides[1]
+    return [*layers, nn.Flatten()], channels * math.prod(sides)

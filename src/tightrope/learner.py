@@ -275,6 +275,9 @@ class Learner:
         gradient = self.pull(outputs.detach(), batch)
         self.online.zero_grad(set_to_none=True)
         outputs.backward(gradient)  # type: ignore[no-untyped-call]
+        if self.config.gradient_norm:
+            # Not a part of `advance`: compiled, the norm of every tensor would be kernels of its own.
+            limit_gradient(self.parameters, self.config.gradient_norm)
         self.advance()
 
     def pull(self, outputs: Tensor, batch: Batch) -> Tensor:
@@ -339,8 +342,6 @@ class Learner:
 
     def advance(self) -> None:
         """From gradients to weights."""
-        if self.config.gradient_norm:
-            limit_gradient(self.parameters, self.config.gradient_norm)
         self.optimiser.step(self.learning_rate)
         self.online.refresh()
 

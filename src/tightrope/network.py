@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tightrope.config import Config
 from tightrope.errors import TightropeError
 from tightrope.games.base import GameInfo
-from tightrope.impala import SpectralConv2d, impala_trunk
+from tightrope.impala import ResidualBlocks, impala_trunk
 from tightrope.targets import midpoints
 
 #: Builds the body of a network of the user's own: (shape of a state, number of actions) -> module.
@@ -48,7 +48,7 @@ class QNetwork(nn.Module):
         self.kind = kind  # one of TRUNKS, or a user's own
         self.form = form
         self.use_bfloat16 = False  # multiply in bfloat16
-        self.spectral = [part for part in body.modules() if isinstance(part, SpectralConv2d)]
+        self.spectral = [part for part in body.modules() if isinstance(part, ResidualBlocks) and part.spectral]
 
     def outputs(self, states: Tensor, levels: Tensor | None = None) -> Tensor:
         """[states, actions], with quantiles [states, actions, quantiles]. Implicit ones are those at these levels
@@ -267,13 +267,13 @@ def initialise(module: nn.Module, generator: torch.Generator, zero_head: bool) -
 
 def initialise_impala(module: nn.Module, generator: torch.Generator) -> None:
     """Dopamine's start for this network: weights uniform in +-sqrt(6 / (fan-in + fan-out)), biases 0."""
-    for layer in _layers(module):
-        nn.init.xavier_uniform_(layer.weight, generator=generator)
-        assert layer.bias is not None
-        nn.init.zeros_(layer.bias)
-        if isinstance(layer, SpectralConv2d):
-            for _ in range(20):  # later one a change will do: the weights change little
-                layer.iterate()
+    for part in module.modules():
+        if isinstance(part, ResidualBlocks):
+            part.initialise(generator)
+        elif isinstance(part, nn.Conv2d | nn.Linear):
+            nn.init.xavier_uniform_(part.weight, generator=generator)
+            assert part.bias is not None
+            nn.init.zeros_(part.bias)
 
 
 def _layers(module: nn.Module) -> list[nn.Conv2d | nn.Linear]:
