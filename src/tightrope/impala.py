@@ -43,7 +43,7 @@ class ResidualBlocks(nn.Module):
 
     def each(self) -> Tensor:
         """[convolutions, out, in, 3, 3]"""
-        return self.weight.unflatten(0, (self.count, -1))
+        return self.weight.view(self.count, -1, *self.weight.shape[1:])
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
@@ -71,7 +71,7 @@ class ResidualBlocks(nn.Module):
         weights = self.each()
         if self.spectral:
             weights = weights / self.norms()[:, None, None, None, None]
-        convolutions = zip(weights, self.bias.unflatten(0, (self.count, -1)), strict=True)
+        convolutions = zip(weights, self.bias.view(self.count, -1), strict=True)
         for _ in range(BLOCKS):
             inner = images
             for _ in range(2):
