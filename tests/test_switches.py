@@ -904,14 +904,17 @@ def one_sample(action: int, y: float, lower: float = -math.inf, upper: float = m
     ("lower", "upper", "rescale", "expected"),
     [
         # The state is worth 3, the action 1, and y is half of that: so 0.5 pulls down, and nothing else.
-        (2.9, 3.1, True, [0.5, 0.0]),
+        (2.9, math.inf, True, [0.5, 0.0]),
         # At least 4 is 1 more: the action's own bound is 2. Its target goes from 0.5 half-way there, to 1.25, and the
         # gradient from 0.5 to -0.25. That -0.75 is shared.
         (4.0, math.inf, True, [0.5 - 0.375, -0.375]),
         # Without rescaling all of the pull towards the bound is added.
         (4.0, math.inf, False, [0.5 - 0.5, -0.5]),
-        # At most 2 is 1 less: the action's own is 0, its target 0.25, the gradient 0.75.
-        (-math.inf, 2.0, True, [0.5 + 0.125, 0.125]),
+        # Upper bounds stay the action's: at most 2 is more than it has; at most 0.9 makes its target 0.7.
+        (-math.inf, 2.0, True, [0.5, 0.0]),
+        (-math.inf, 0.9, True, [0.3, 0.0]),
+        # Both: a target of (0.5 + 2 + 0.9) / 3, from which 0.7 was the action's, and the rest is shared.
+        (4.0, 0.9, True, [0.3 - (3.4 / 3 - 0.7) / 2, -(3.4 / 3 - 0.7) / 2]),
     ],
 )
 def test_a_bound_on_the_state_moves_its_actions_alike(

@@ -90,8 +90,8 @@ class Config:
         0,
     )
     bound_on: Literal["action", "state"] = setting(
-        "what bounds hold for: the value of the action that was taken, or of the state, all of whose actions they move "
-        "alike"
+        "what lower bounds hold for: the value of the action that was taken, or of the state, all of whose actions "
+        "they move alike"
     )
     lam: float = setting("lambda: weight of the penalty on a violated bound", "", 0)
     lam_schedule: Literal["constant", "annealed", "excess", "multipliers"] = setting(

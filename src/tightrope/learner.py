@@ -291,24 +291,20 @@ class Learner:
             outputs = of_actions(everything, batch.actions_B)
         q_B = self.means(outputs)
         if self.moves_all:
-            # The best action must be within the bounds: this one, then, by as much lower ones as it is worse.
+            # The best action must be above the lower bound: this one, then, above one that is as much lower.
             gap_B = self.means(everything).amax(1) - q_B
-            batch = batch._replace(lower_B=batch.lower_B - gap_B, upper_B=batch.upper_B - gap_B)
+            batch = batch._replace(lower_B=batch.lower_B - gap_B)
         if config.quantile_margin:
             eased = beyond_quantiles(q_B, batch.lower_B, batch.upper_B, outputs, config.quantile_margin)
             batch = batch._replace(lower_B=eased[0], upper_B=eased[1])
         lower_B, upper_B, rows_B = batch.lower_B, batch.upper_B, batch.rows_BS[:, -1]
         if self.multipliers is not None:
             lower_B, upper_B = self.multipliers.apply(rows_B, q_B, lower_B, upper_B)
-        target_B, weight_B, _, _ = tighten(
-            q_B, batch.y_B, lower_B, upper_B, self.lam, config.slack, config.both_violated == "mean",
-            config.penalty, config.penalty_width, None if self.excess is None else self.excess.shares,
-        )  # fmt: skip
-        gradient = self.towards(outputs, target_B, weight_B, batch)
+        target_B, gradient = self.towards(outputs, lower_B, upper_B, batch)
         if self.moves_all:
-            # The action learns from y; what the bounds add to that is the state's, and moves all of its actions alike.
-            towards_y = self.towards(outputs, batch.y_B, torch.ones_like(weight_B), batch)
-            gradient = for_all_actions(towards_y, gradient - towards_y, batch.actions_B, everything.shape[1])
+            # The action learns from y and its upper bound; what the lower one adds is the state's, and moves all alike.
+            _, own = self.towards(outputs, torch.full_like(lower_B, -torch.inf), upper_B, batch)
+            gradient = for_all_actions(own, gradient - own, batch.actions_B, everything.shape[1])
         if self.priorities is not None:
             weights_B = importance(batch.share_B, self.beta)
             gradient = gradient * weights_B.view(-1, *[1] * (gradient.dim() - 1))
@@ -327,18 +323,26 @@ class Learner:
         )
         return gradient
 
-    def towards(self, outputs: Tensor, target_B: Tensor, weight_B: Tensor, batch: Batch) -> Tensor:
-        """The gradient of the loss of these targets, with respect to the outputs."""
-        config = self.config
+    def towards(self, outputs: Tensor, lower_B: Tensor, upper_B: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The target that y and these bounds make, and the gradient of its loss with respect to the outputs."""
+        config, q_B = self.config, self.means(outputs)
+        target_B, weight_B, _, _ = tighten(
+            q_B, batch.y_B, lower_B, upper_B, self.lam, config.slack, config.both_violated == "mean",
+            config.penalty, config.penalty_width, None if self.excess is None else self.excess.shares,
+        )  # fmt: skip
         if config.quantiles:
             # The bounds move the target's mean; its shape goes with it.
             targets_BN = target_B[:, None] + batch.spread_BN
             levels_BN = batch.levels_BN if config.implicit else None
             gradient = quantile_gradient(outputs, targets_BN, config.error_clip, levels_BN)
-            return gradient if config.rescale else gradient * weight_B[:, None]
-        error_B = outputs - target_B
-        gradient = error_B if config.rescale else error_B * weight_B
-        return gradient.clamp(-config.error_clip, config.error_clip) if config.error_clip else gradient
+            if not config.rescale:
+                gradient = gradient * weight_B[:, None]
+        else:
+            error_B = q_B - target_B
+            gradient = error_B if config.rescale else error_B * weight_B
+            if config.error_clip:
+                gradient = gradient.clamp(-config.error_clip, config.error_clip)
+        return target_B, gradient
 
     def advance(self) -> None:
         """From gradients to weights."""
