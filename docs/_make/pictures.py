@@ -6,11 +6,13 @@ It needs Chromium, which it speaks to as the tests do.
 from __future__ import annotations
 
 import base64
+import csv
 import sys
 import tempfile
 from pathlib import Path
 
 from tightrope.report import write_report
+from tightrope.study import read
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -20,13 +22,13 @@ sys.path.insert(0, str(ROOT / "tests"))
 from chromium import Browser, find_chromium  # noqa: E402
 
 
-def take(browser: Browser, rows: str, name: str, width: int, height: int, scale: float, part: str = "") -> None:
+def take(browser: Browser, rows: Path, name: str, width: int, height: int, scale: float, part: str = "") -> None:
     """The top of the report of these rows, or a part of it, which a CSS selector names, without captions."""
     with tempfile.TemporaryDirectory() as folder:
         browser.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False
         )
-        browser.open(write_report(ROOT / "results" / rows, out=folder))
+        browser.open(write_report(rows, out=folder))
         clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
         if part:
             browser.run("document.querySelectorAll('figcaption').forEach(caption => caption.remove())")
@@ -39,13 +41,34 @@ def take(browser: Browser, rows: str, name: str, width: int, height: int, scale:
         print(DOCS / name)
 
 
+def headline(rows: Path, out: Path) -> Path:
+    """The rows of study `headline`, as far as it has been run: the games that preset tightrope has, and of the study's
+    arms those that have all of these games."""
+    with open(rows, encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        found = [row for row in reader if row["state"] == "finished"]
+    games = {row["game"] for row in found if row["arm"] == "tightrope"}
+    arms = [arm.name for arm in read("headline").arms]
+    whole = {arm for arm in arms if games <= {row["game"] for row in found if row["arm"] == arm}}
+    with open(out, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, reader.fieldnames or [])
+        writer.writeheader()
+        writer.writerows(row for row in found if row["game"] in games and row["arm"] in whole)
+    return out
+
+
 def main() -> None:
+    results = ROOT / "results"
     with tempfile.TemporaryDirectory() as profile:
         browser = Browser(find_chromium(), Path(profile))
         try:
-            take(browser, "atari.csv", "atari.png", 1000, 30_000, 1.4, "#figure-3")
-            take(browser, "minatar-ablation.csv", "ablation.png", 1000, 30_000, 1.4, "#figure-aggregates .panel-box")
-            take(browser, "laptop.csv", "report.png", 1200, 1900, 1)
+            take(browser, results / "atari.csv", "atari.png", 1000, 30_000, 1.4, "#figure-3")
+            best = headline(results / "atari.csv", Path(profile) / "headline.csv")
+            take(browser, best, "headline-frames.png", 1000, 30_000, 1.4, "#figure-s1")
+            take(browser, best, "headline-clock.png", 1000, 30_000, 1.4, "#figure-clock")
+            ablation = results / "minatar-ablation.csv"
+            take(browser, ablation, "ablation.png", 1000, 30_000, 1.4, "#figure-aggregates .panel-box")
+            take(browser, results / "laptop.csv", "report.png", 1200, 1900, 1)
         finally:
             browser.close()
 
