@@ -43,7 +43,7 @@ SWITCHES: dict[str, list[dict[str, Any]]] = {
         {"lam_schedule": "multipliers", "multiplier_max": 0.5},
         {"lam_schedule": "excess", "margin_updates": 50},
     ],
-    "of": [{}, {"bound_on": "state"}],
+    "bounds on": [{}, {"bound_on": "state"}],
     "penalty": [{}, {"penalty": "absolute"}, {"penalty": "huber", "penalty_width": 0.1}],
     "choice": [
         {},

@@ -959,7 +959,18 @@ def test_a_bound_on_the_state_is_the_business_of_the_dueling_value_alone() -> No
     assert (gradients["state"][0] - gradients["none"][0]).abs().max() > 0.1
 
 
-def test_lucky_returns_raise_a_state_and_make_no_gambler() -> None:
+def test_with_quantiles_the_best_actions_say_what_luck_a_state_holds_possible() -> None:
+    """The state's best action has quantiles 2, 3, 7, so 3 above its mean of 4; the one that was taken 0, 0, 0."""
+    learner, _, _ = quantile_learner(bound_on="state", quantile_margin=1.0, lam=1.0, error_clip=0.0)
+    outputs = torch.tensor([[[0.0, 0.0, 0.0], [2.0, 3.0, 7.0]]])
+    learner.pull(outputs, one_sample(0, 0.0, 6.9, quantiles=3))
+    assert learner.read_telemetry()["lower_violated"] == 0
+    learner.pull(outputs, one_sample(0, 0.0, 7.1, quantiles=3))
+    told = learner.read_telemetry()
+    assert (told["lower_violated"], told["lower_gap"]) == (1, pytest.approx(0.1, abs=1e-5))
+
+
+def test_lucky_returns_raise_a_state_and_make_no_gambler_of_who_tries_all() -> None:
     """tests/stochastic.py's two ways: 0.5 for sure, or 1 in two games of five. The paper's bounds prefer the second."""
     from stochastic import gamble
 
@@ -968,6 +979,12 @@ def test_lucky_returns_raise_a_state_and_make_no_gambler() -> None:
     assert safe > 0.55, "and both are overrated"
     safe, risky = gamble(800, bound_on="action")
     assert risky > safe + 0.05
+    # But what is seldom tried rises with its state and is seldom brought down again.
+    fields: dict[str, Any] = {"sure": 0.1, "every": 20, "use_upper": False, "bound_on": "state"}
+    rare, often = gamble(800, **fields)
+    assert rare > often + 0.2, "worth 0.1 and 0.4"
+    rare, often = gamble(800, **fields, lam_schedule="excess")
+    assert (rare, often) == pytest.approx((0.1, 0.4), abs=0.05)
 
 
 def test_bounds_on_the_state_keep_the_head_start() -> None:

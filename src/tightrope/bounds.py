@@ -84,13 +84,15 @@ def tighten(
 
 
 def beyond_quantiles(
-    q_B: Tensor, lower_B: Tensor, upper_B: Tensor, quantiles_BN: Tensor, margin: float
+    lower_B: Tensor, upper_B: Tensor, above_BN: Tensor, below_BN: Tensor, margin: float
 ) -> tuple[Tensor, Tensor]:
     """Bounds that only returns beyond what the agent itself holds possible can violate, with a margin of 1.
 
     A return among the quantiles is luck that they know of; one above them all is reward that has not travelled yet.
+    `above` are the quantiles that a lower bound must exceed, `below` those that an upper one must undercut.
     """
-    return lower_B - margin * (quantiles_BN.amax(1) - q_B), upper_B + margin * (q_B - quantiles_BN.amin(1))
+    highest_B, lowest_B = above_BN.amax(1) - above_BN.mean(1), below_BN.mean(1) - below_BN.amin(1)
+    return lower_B - margin * highest_B, upper_B + margin * lowest_B
 
 
 def noise_growth(steps: Tensor, gamma: float) -> Tensor:

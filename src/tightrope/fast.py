@@ -38,9 +38,9 @@ def compile_parts(learner: Learner, replay: Replay, dtype: torch.dtype = torch.f
     """The pure parts of an update, compiled for the shapes at hand, and the networks in their faster form."""
     for name in COMPILED:
         setattr(learner, name, torch.compile(getattr(learner, name), **OPTIONS))
-    fuse = fuse and not learner.moves_all  # the fused kernels know the gradient of the action that was taken
-    for name in ("online", "target"):
-        setattr(learner, name, quick(getattr(learner, name), learner.config.batch_size, replay, dtype, fuse))
+    # The fused kernels know the gradient of the action that was taken, and no other.
+    for name, fused in (("online", fuse and not learner.moves_all), ("target", fuse)):
+        setattr(learner, name, quick(getattr(learner, name), learner.config.batch_size, replay, dtype, fused))
 
 
 def quick(network: QNetwork, batch_size: int, replay: Replay, dtype: torch.dtype, fuse: bool = True) -> QNetwork:

@@ -289,13 +289,13 @@ class Learner:
         config, everything = self.config, outputs
         if self.moves_all:
             outputs = of_actions(everything, batch.actions_B)
-        q_B = self.means(outputs)
+        q_B, best = self.means(outputs), outputs
         if self.moves_all:
-            # The best action must be above the lower bound: this one, then, above one that is as much lower.
-            gap_B = self.means(everything).amax(1) - q_B
-            batch = batch._replace(lower_B=batch.lower_B - gap_B)
+            # The best action must be above the lower bound: the one taken, then, above one that is as much lower.
+            best = of_actions(everything, self.means(everything).argmax(1))
+            batch = batch._replace(lower_B=batch.lower_B - (self.means(best) - q_B))
         if config.quantile_margin:
-            eased = beyond_quantiles(q_B, batch.lower_B, batch.upper_B, outputs, config.quantile_margin)
+            eased = beyond_quantiles(batch.lower_B, batch.upper_B, best, outputs, config.quantile_margin)
             batch = batch._replace(lower_B=eased[0], upper_B=eased[1])
         lower_B, upper_B, rows_B = batch.lower_B, batch.upper_B, batch.rows_BS[:, -1]
         if self.multipliers is not None:

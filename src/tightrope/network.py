@@ -277,7 +277,7 @@ def initialise_impala(module: nn.Module, generator: torch.Generator) -> None:
 
 
 def _layers(module: nn.Module) -> list[nn.Conv2d | nn.Linear]:
-    """All layers with weights, the head's last."""
+    """All layers with weights but residual blocks, the head's last."""
     return [part for part in module.modules() if isinstance(part, nn.Conv2d | nn.Linear)]
 
 
