@@ -21,7 +21,7 @@ class ResidualBlocks(nn.Module):
     """A stage's residual blocks, of two 3x3 convolutions each.
 
     All convolutions have one shape, and their weights lie in one tensor, one below the other: what is done to each of
-    them, spectral normalisation above all, is then done to all at once, which on a GPU is a quarter of the kernels.
+    them, spectral normalisation above all, is then done to all at once, in fewer and larger kernels.
 
     Spectrally normalised (Miyato et al., 2018) means that each one's weights, seen as a matrix of rows for what comes
     out, are divided by their largest singular value. One power iteration after each change of the weights, not in each

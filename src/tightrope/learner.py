@@ -19,7 +19,7 @@ from tightrope.bounds import beyond_quantiles, lower_bounds, tighten, upper_boun
 from tightrope.config import Config
 from tightrope.constraints import LONG, EpisodeBounds, Excess, Luck, Multipliers, Settling, needed_notes
 from tightrope.memory import Memory
-from tightrope.network import QNetwork, of_actions
+from tightrope.network import QNetwork
 from tightrope.optimisers import limit_gradient, make_optimiser
 from tightrope.priorities import Priorities, importance
 from tightrope.replay import Chances, Reach, Replay, Window
@@ -27,6 +27,7 @@ from tightrope.targets import (
     best_values,
     for_all_actions,
     munchausen_bonus,
+    of_actions,
     quantile_gradient,
     ramp,
     soft_values,

@@ -14,7 +14,7 @@ from tightrope.config import Config
 from tightrope.errors import TightropeError
 from tightrope.games.base import GameInfo
 from tightrope.impala import ResidualBlocks, impala_trunk
-from tightrope.targets import midpoints
+from tightrope.targets import midpoints, of_actions
 
 #: Builds the body of a network of the user's own: (shape of a state, number of actions) -> module.
 NetworkMaker = Callable[[tuple[int, ...], int], nn.Module]
@@ -90,12 +90,6 @@ class QNetwork(nn.Module):
     def tensors(self) -> list[Tensor]:
         """All that is learned or kept, on the device where the network is by now: looked up once, for speed."""
         return [*self.parameters(), *self.buffers()]
-
-
-def of_actions(outputs: Tensor, actions: Tensor) -> Tensor:
-    """One action's output in each state: [states, actions (, quantiles)] -> [states (, quantiles)]."""
-    index = actions.view(-1, *[1] * (outputs.dim() - 1))
-    return outputs.gather(1, index.expand(-1, 1, *outputs.shape[2:]))[:, 0]
 
 
 def stacked(frames: Tensor, rows: Tensor) -> Tensor:

@@ -9,6 +9,12 @@ import torch
 from torch import Tensor
 
 
+def of_actions(outputs: Tensor, actions: Tensor) -> Tensor:
+    """One action's output in each state: [states, actions (, quantiles)] -> [states (, quantiles)]."""
+    index = actions.view(-1, *[1] * (outputs.dim() - 1))
+    return outputs.gather(1, index.expand(-1, 1, *outputs.shape[2:]))[:, 0]
+
+
 def best_values(values: Tensor, picks: Tensor | None, ahead: int) -> Tensor:
     """The value of the best action in each of the first `ahead` states.
 
@@ -29,7 +35,7 @@ def munchausen_bonus(
     log_policy_BA: Tensor, actions_B: Tensor, share: float, temperature: float, floor: float
 ) -> Tensor:
     """What joins the reward: share * temperature * log pi(a | s), the scaled logarithm not below `floor`."""
-    scaled_B = temperature * log_policy_BA.gather(-1, actions_B[:, None])[:, 0]
+    scaled_B = temperature * of_actions(log_policy_BA, actions_B)
     return share * scaled_B.clamp(floor, 0.0)
 
 
@@ -42,8 +48,7 @@ def spread(
     that does not bootstrap is one number.
     """
     if policy_BX is None:
-        best_B11 = picks_BX.argmax(-1)[:, None, None]
-        quantiles_BN = outputs_BXN.gather(1, best_B11.expand(-1, 1, outputs_BXN.shape[-1]))[:, 0]
+        quantiles_BN = of_actions(outputs_BXN, picks_BX.argmax(-1))
     else:
         quantiles_BN = (policy_BX[..., None] * outputs_BXN).sum(1)
     factor_B = torch.where(goes_on_B, discount_B, 0.0)
