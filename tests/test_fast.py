@@ -62,12 +62,7 @@ def test_the_kernels_are_the_papers_network() -> None:
 
     Five states: fewer than a block of any kernel, more than one, and no power of two.
     """
-    pytest.importorskip("triton", reason="Triton is for Linux")
-    code = "from test_fast import *; torch.set_num_threads(1); print(compare_fused(5, 'cpu', torch.float32))"
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.path.dirname(__file__)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    values, gradients = eval(done.stdout)
+    values, gradients = interpreted("compare_fused(5, 'cpu', torch.float32)")
     assert values < 1e-5
     assert max(gradients) < 1e-5
 
@@ -97,6 +92,67 @@ def test_many_states_at_once() -> None:
     with torch.no_grad():
         found = FusedNetwork(plain).at(frames, rows)
         assert (found - plain(stacked(frames, rows))).abs().max() < 0.02
+
+
+def compare_entrance(states: int, side: int, device: str, dtype: torch.dtype) -> tuple[float, list[float]]:
+    """As `compare_fused`, of IMPALA's network with all that it can have."""
+    from tightrope.entrance import EntranceNetwork, fits
+
+    draw = torch.Generator().manual_seed(states)
+    form = Form(dueling=True, quantiles=8, width=2, spectral_norm=True, implicit=True)
+    plain = build_network("impala", (4, side, side), 6, 1 / 255, 3, form).to(device)
+    frames = torch.randint(0, 256, (40, 1, side, side), dtype=torch.uint8, generator=draw).to(device)
+    frames[7] = 100  # of one colour: many corners are equally large
+    rows = torch.randint(0, 40, (states, 4), generator=draw).to(device)
+    rows[0, :2] = -1
+    rows[-1] = 7
+    assert fits(plain, tuple(frames.shape[1:]), frames.dtype, 4)
+    quick = EntranceNetwork(plain, dtype, backend="eager")
+    actions = torch.randint(0, 6, (states,), generator=draw).to(device)
+    pull = torch.randn(states, 8, generator=draw).to(device)
+    levels = torch.rand(states, 8, generator=draw).to(device)
+    seen = stacked(frames, rows)
+    with torch.no_grad():
+        apart = float((quick.at(frames, rows) - plain.at(frames, rows)).abs().max())
+        apart = max(apart, float((quick(seen) - plain(seen)).abs().max()))
+    gradients = []
+    for network in (plain, quick):
+        network.zero_grad()
+        network.taken(frames, rows, actions, levels).backward(pull)
+        gradients.append([p.grad.clone() for p in network.parameters() if p.grad is not None])
+    assert len(gradients[0]) == len(gradients[1]) == len(list(plain.parameters()))
+    return apart, [float((a - b).norm() / a.norm()) for a, b in zip(*gradients, strict=True)]
+
+
+def interpreted(call: str) -> tuple[float, list[float]]:
+    """What a comparison finds when Triton's interpreter runs the kernels, on the CPU."""
+    pytest.importorskip("triton", reason="Triton is for Linux")
+    code = f"from test_fast import *; torch.set_num_threads(1); print({call})"
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.path.dirname(__file__)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    found: tuple[float, list[float]] = eval(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("side", [21, 16])
+def test_the_entrance_is_impalas(side: int) -> None:
+    """In float32 the same values and gradients to rounding, for sides that pooling halves evenly and not."""
+    values, gradients = interpreted(f"compare_entrance(5, {side}, 'cpu', torch.float32)")
+    assert values < 1e-5
+    assert max(gradients) < 1e-5
+
+
+@gpu
+@pytest.mark.parametrize(("states", "side"), [(1, 84), (64, 84), (5, 21)])
+def test_the_entrance_is_impalas_on_a_gpu(states: int, side: int) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    values, gradients = compare_entrance(states, side, "cuda", torch.float32)
+    assert values < 1e-4
+    assert max(gradients) < 1e-3
+    values, gradients = compare_entrance(states, side, "cuda", torch.bfloat16)
+    assert values < 0.05
+    assert max(gradients) < 0.3
 
 
 # --------------------------------------------------------------------------------------------- compiled and captured

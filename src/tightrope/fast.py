@@ -2,7 +2,8 @@
 
 What is captured are `Learner`'s own functions, several groups at once: while one group learns, the next is sampled and
 valued by the target network beside it, where neither depends on the other. What is compiled are the pure parts. The one
-thing written twice is the network's arithmetic (fused.py), and tests show that it is the plain network's.
+thing written twice is the networks' arithmetic (the paper's in fused.py, of IMPALA's the first layers in entrance.py),
+and tests show that it is the plain networks'.
 """
 
 from __future__ import annotations
@@ -44,15 +45,18 @@ def compile_parts(learner: Learner, replay: Replay, dtype: torch.dtype = torch.f
 
 
 def quick(network: QNetwork, batch_size: int, replay: Replay, dtype: torch.dtype, fuse: bool = True) -> QNetwork:
-    """A network over the same weights: the paper's as fused kernels, any other compiled.
+    """A network over the same weights: the paper's as fused kernels, any other compiled, IMPALA's but for its entrance.
 
     Always a new one: the plain network, which may be asked for other numbers of states, stays as it is.
     """
     if fuse:
-        from tightrope import fused
+        from tightrope import entrance, fused
 
-        if fused.fits(network, batch_size, replay.frames.shape[2:], replay.frames.dtype, replay.stack):
+        frames = (replay.frames.shape[2:], replay.frames.dtype, replay.stack)
+        if fused.fits(network, batch_size, *frames):
             return fused.FusedNetwork(network, dtype)
+        if entrance.fits(network, *frames):
+            return entrance.EntranceNetwork(network, dtype, **OPTIONS)
     compiled = QNetwork(network.body, network.scale, network.kind, network.form)
     compiled.use_bfloat16 = dtype == torch.bfloat16
     compiled.outputs = torch.compile(compiled.outputs, **OPTIONS)  # type: ignore[method-assign]
