@@ -18,7 +18,7 @@ from tightrope import entrance_kernels as kernels
 from tightrope.network import ImplicitBody, QNetwork
 
 STACK = 4
-PARTS = 88  # of a batch, over which gradients are summed first
+PARTS = 176  # of a batch, over which gradients are summed first
 _TYPES = {torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 
 
@@ -50,7 +50,7 @@ class Entrance(torch.autograd.Function):
         kernels.back[PARTS, 3](
             pull.permute(0, 2, 3, 1).contiguous(), winners, frames, rows, gradient, ctx.scale, states,
             H=frames.shape[-2], W=frames.shape[-1], OUT=out, SPAN=triton.cdiv(states * height * width, PARTS),
-            BM=64, DT=_TYPES[pull.dtype],
+            BM=32, DT=_TYPES[pull.dtype],
         )  # fmt: skip
         summed = gradient.sum((0, 1))
         weight = summed[: 48 * out].view(3, STACK, 4, out)[:, :, :3].permute(3, 1, 0, 2)
@@ -65,9 +65,9 @@ def enter(
     shape = (len(rows), (height + 1) // 2, (width + 1) // 2, len(weight))
     images = torch.empty(shape, dtype=dtype, device=rows.device)
     winners = torch.empty(shape if keep else 0, dtype=torch.uint8, device=rows.device)
-    kernels.forth[triton.cdiv(images[..., 0].numel(), 128),](
+    kernels.forth[triton.cdiv(images[..., 0].numel(), 64),](
         frames, rows, weight, bias, images, winners, scale, len(rows), *weight.stride(),
-        H=height, W=width, OUT=len(weight), KEEP=keep, BM=128, DT=_TYPES[dtype],
+        H=height, W=width, OUT=len(weight), KEEP=keep, BM=64, DT=_TYPES[dtype],
     )  # fmt: skip
     return images.permute(0, 3, 1, 2), winners
 
