@@ -236,7 +236,7 @@ def test_what_is_wrong_in_a_file_is_said_in_one_sentence(
     [
         (["study", "rnu"], "unknown command 'study rnu'; did you mean study run"),
         (["study", "run", "laptopp"], "no study 'laptopp'; did you mean laptop"),
-        (["study", "run", "nothing.toml"], "no study 'nothing.toml'; shipped are ablation, differences"),
+        (["study", "run", "nothing.toml"], "no study 'nothing.toml'; shipped are ablation, atari-ablation"),
         (["study", "run", "."], "is not a study"),
         (["study", "run", "laptop", "--workers", "-1"], "workers = -1"),
         (["study", "run", "laptop", "--workers", "2", "--ray", "local"], "exclude each other"),
