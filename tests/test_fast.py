@@ -143,6 +143,27 @@ def test_the_entrance_is_impalas(side: int) -> None:
     assert max(gradients) < 1e-5
 
 
+@pytest.mark.parametrize(
+    ("kind", "width", "frame_shape", "dtype", "stack", "expected"),
+    [
+        ("impala", 1, (1, 84, 84), torch.uint8, 4, True),
+        ("impala", 3, (1, 84, 84), torch.uint8, 4, False),  # 48 channels: blocks of kernels are powers of two
+        ("impala", 2, (1, 84, 84), torch.float32, 4, False),
+        ("impala", 2, (3, 84, 84), torch.uint8, 4, False),
+        ("impala", 2, (1, 84, 84), torch.uint8, 2, False),
+        ("paper", 1, (1, 84, 84), torch.uint8, 4, False),
+    ],
+)
+def test_what_the_entrance_is_for(
+    kind: str, width: int, frame_shape: tuple[int, ...], dtype: torch.dtype, stack: int, expected: bool
+) -> None:
+    pytest.importorskip("triton", reason="Triton is for Linux")
+    from tightrope.entrance import fits
+
+    network = build_network(kind, (stack * frame_shape[0], 84, 84), 6, 1 / 255, 3, Form(width=width))
+    assert fits(network, frame_shape, dtype, stack) is expected
+
+
 @gpu
 @pytest.mark.parametrize(("states", "side"), [(1, 84), (64, 84), (5, 21)])
 def test_the_entrance_is_impalas_on_a_gpu(states: int, side: int) -> None:
