@@ -45,16 +45,15 @@ def compare_fused(states: int, device: str, dtype: torch.dtype) -> tuple[float, 
     pull = torch.randn(states, generator=draw).to(device)
     seen = stacked(frames, rows)
     with torch.no_grad():
-        apart = float((fused.at(frames, rows) - plain(seen)).abs().max())
         # `forward` takes states as they are, as the actor does.
-        apart = max(apart, float((fused(seen) - plain(seen)).abs().max()))
+        found, expected = torch.cat([fused.at(frames, rows), fused(seen)]), plain(seen).repeat(2, 1)
     gradients = []
     for network in (plain, fused):
         network.zero_grad()
         network.taken(frames, rows, actions).backward(pull)
         gradients.append([p.grad.clone() for p in network.parameters() if p.grad is not None])
     assert len(gradients[0]) == len(gradients[1]) == 10
-    return apart, [float((a - b).norm() / a.norm()) for a, b in zip(*gradients, strict=True)]
+    return differences(found, expected, *gradients)
 
 
 def test_the_kernels_are_the_papers_network() -> None:
@@ -94,34 +93,47 @@ def test_many_states_at_once() -> None:
         assert (found - plain(stacked(frames, rows))).abs().max() < 0.02
 
 
-def compare_entrance(states: int, side: int, device: str, dtype: torch.dtype) -> tuple[float, list[float]]:
+def compare_entrance(
+    states: int, shape: tuple[int, int], device: str, dtype: torch.dtype, width: int = 2, parts: int = 176
+) -> tuple[float, list[float]]:
     """As `compare_fused`, of IMPALA's network with all that it can have."""
-    from tightrope.entrance import EntranceNetwork, fits
+    from tightrope import entrance
 
+    entrance.PARTS = parts
     draw = torch.Generator().manual_seed(states)
-    form = Form(dueling=True, quantiles=8, width=2, spectral_norm=True, implicit=True)
-    plain = build_network("impala", (4, side, side), 6, 1 / 255, 3, form).to(device)
-    frames = torch.randint(0, 256, (40, 1, side, side), dtype=torch.uint8, generator=draw).to(device)
+    form = Form(dueling=True, quantiles=8, width=width, spectral_norm=True, implicit=True)
+    plain = build_network("impala", (4, *shape), 6, 1 / 255, 3, form).to(device)
+    frames = torch.randint(0, 256, (40, 1, *shape), dtype=torch.uint8, generator=draw).to(device)
     frames[7] = 100  # of one colour: many corners are equally large
-    rows = torch.randint(0, 40, (states, 4), generator=draw).to(device)
-    rows[0, :2] = -1
-    rows[-1] = 7
-    assert fits(plain, tuple(frames.shape[1:]), frames.dtype, 4)
-    quick = EntranceNetwork(plain, dtype, backend="eager")
+    rows = torch.randint(0, 40, (2, states, 4), generator=draw).to(device).transpose(0, 1)  # which do not lie in a line
+    rows[0, 0, :2] = -1
+    rows[-1, 0] = 7
+    assert entrance.fits(plain, tuple(frames.shape[1:]), frames.dtype, 4)
+    quick = entrance.EntranceNetwork(plain, dtype, backend="eager")
     actions = torch.randint(0, 6, (states,), generator=draw).to(device)
     pull = torch.randn(states, 8, generator=draw).to(device)
     levels = torch.rand(states, 8, generator=draw).to(device)
-    seen = stacked(frames, rows)
     with torch.no_grad():
-        apart = float((quick.at(frames, rows) - plain.at(frames, rows)).abs().max())
-        apart = max(apart, float((quick(seen) - plain(seen)).abs().max()))
+        seen = stacked(frames, rows[:, 0])
+        found = torch.cat([quick.at(frames, rows).flatten(), quick(seen).flatten()])
+        expected = torch.cat([plain.at(frames, rows).flatten(), plain(seen).flatten()])
     gradients = []
     for network in (plain, quick):
         network.zero_grad()
-        network.taken(frames, rows, actions, levels).backward(pull)
+        network.taken(frames, rows[:, 0], actions, levels).backward(pull)
         gradients.append([p.grad.clone() for p in network.parameters() if p.grad is not None])
     assert len(gradients[0]) == len(gradients[1]) == len(list(plain.parameters()))
-    return apart, [float((a - b).norm() / a.norm()) for a, b in zip(*gradients, strict=True)]
+    return differences(found, expected, *gradients)
+
+
+def differences(
+    found: torch.Tensor, expected: torch.Tensor, plain: list[torch.Tensor], quick: list[torch.Tensor]
+) -> tuple[float, list[float]]:
+    """The largest one of the values, and that of each gradient by its length."""
+    assert all(tensor.isfinite().all() for tensor in (found, *quick))
+    return float((found - expected).abs().max()), [
+        float((a - b).norm() / a.norm()) for a, b in zip(plain, quick, strict=True)
+    ]
 
 
 def interpreted(call: str) -> tuple[float, list[float]]:
@@ -135,12 +147,27 @@ def interpreted(call: str) -> tuple[float, list[float]]:
     return found
 
 
-@pytest.mark.parametrize("side", [21, 16])
-def test_the_entrance_is_impalas(side: int) -> None:
+@pytest.mark.parametrize(
+    ("shape", "width", "parts"),
+    [((16, 21), 2, 176), ((13, 10), 1, 3), ((10, 16), 4, 2)],  # few parts: each goes around more than once
+)
+def test_the_entrance_is_impalas(shape: tuple[int, int], width: int, parts: int) -> None:
     """In float32 the same values and gradients to rounding, for sides that pooling halves evenly and not."""
-    values, gradients = interpreted(f"compare_entrance(5, {side}, 'cpu', torch.float32)")
+    values, gradients = interpreted(f"compare_entrance(5, {shape}, 'cpu', torch.float32, {width}, {parts})")
     assert values < 1e-5
     assert max(gradients) < 1e-5
+
+
+def test_impala_gets_its_entrance_where_all_actions_learn_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton", reason="Triton is for Linux")
+    from tightrope.entrance import EntranceNetwork
+
+    monkeypatch.setattr(torch, "compile", lambda work, **_: work)
+    for bound_on in ("action", "state"):
+        learner, replay = made("cpu", "impala", bound_on=bound_on)
+        compile_parts(learner, replay)
+        assert isinstance(learner.online, EntranceNetwork)
+        assert isinstance(learner.target, EntranceNetwork)
 
 
 @pytest.mark.parametrize(
@@ -165,13 +192,13 @@ def test_what_the_entrance_is_for(
 
 
 @gpu
-@pytest.mark.parametrize(("states", "side"), [(1, 84), (64, 84), (5, 21)])
-def test_the_entrance_is_impalas_on_a_gpu(states: int, side: int) -> None:
+@pytest.mark.parametrize(("states", "shape"), [(1, (84, 84)), (64, (84, 84)), (5, (16, 21))])
+def test_the_entrance_is_impalas_on_a_gpu(states: int, shape: tuple[int, int]) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    values, gradients = compare_entrance(states, side, "cuda", torch.float32)
+    values, gradients = compare_entrance(states, shape, "cuda", torch.float32)
     assert values < 1e-4
     assert max(gradients) < 1e-3
-    values, gradients = compare_entrance(states, side, "cuda", torch.bfloat16)
+    values, gradients = compare_entrance(states, shape, "cuda", torch.bfloat16)
     assert values < 0.05
     assert max(gradients) < 0.3
 
@@ -306,11 +333,13 @@ def test_what_training_on_a_cpu_runs_equals_the_plain_update() -> None:
 
 @gpu
 @pytest.mark.parametrize(
-    ("network", "part"), [("small", "multipliers"), ("small", "excess"), ("impala", "multipliers")]
+    ("network", "part"),
+    [("small", "multipliers"), ("small", "excess"), ("impala", "multipliers"), ("impala", "excess")],
 )
 def test_with_every_switch_the_captured_update_equals_the_plain_one(network: str, part: str) -> None:
     """As below; each with its own replay, for an update leaves notes there."""
-    fields = EVERYTHING | {"spectral_norm": network == "impala"} | PARTS[part]
+    impala = network == "impala"
+    fields = EVERYTHING | {"spectral_norm": impala, "implicit": impala} | PARTS[part]
     plain, replay = made("cuda", network, **fields)
     fast, own = made("cuda", network, **fields)
     speed_up(fast, own, torch.float32)

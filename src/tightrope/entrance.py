@@ -7,17 +7,22 @@ where they lie, in the replay. The rest of the network is compiled as any other.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from tightrope import entrance_kernels as kernels
 from tightrope.network import ImplicitBody, QNetwork
 
 STACK = 4
+# The fastest on an H200 of a few that were tried there.
+PIXELS = 64  # pooled ones of a program, forth
+PIXELS_BACK = 32  # of a step of a program, back
 PARTS = 176  # of a batch, over which gradients are summed first
 _TYPES = {torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 
@@ -43,6 +48,7 @@ class Entrance(torch.autograd.Function):
         return images
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, pull: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         frames, rows, winners = ctx.saved_tensors
         states, height, width, out = winners.shape
@@ -50,7 +56,7 @@ class Entrance(torch.autograd.Function):
         kernels.back[PARTS, 3](
             pull.permute(0, 2, 3, 1).contiguous(), winners, frames, rows, gradient, ctx.scale, states,
             H=frames.shape[-2], W=frames.shape[-1], OUT=out, SPAN=triton.cdiv(states * height * width, PARTS),
-            BM=32, DT=_TYPES[pull.dtype],
+            BM=PIXELS_BACK, DT=_TYPES[pull.dtype],
         )  # fmt: skip
         summed = gradient.sum((0, 1))
         weight = summed[: 48 * out].view(3, STACK, 4, out)[:, :, :3].permute(3, 1, 0, 2)
@@ -63,11 +69,13 @@ def enter(
     """The pooled images, channels last, and which corner each pixel is of, where that is to be kept."""
     height, width = frames.shape[-2:]
     shape = (len(rows), (height + 1) // 2, (width + 1) // 2, len(weight))
+    if math.prod(shape) >= 2**31:
+        raise ValueError(f"{len(rows)} states at once: the kernels count what comes out in 32 bits")
     images = torch.empty(shape, dtype=dtype, device=rows.device)
     winners = torch.empty(shape if keep else 0, dtype=torch.uint8, device=rows.device)
-    kernels.forth[triton.cdiv(images[..., 0].numel(), 64),](
+    kernels.forth[triton.cdiv(images[..., 0].numel(), PIXELS),](
         frames, rows, weight, bias, images, winners, scale, len(rows), *weight.stride(),
-        H=height, W=width, OUT=len(weight), KEEP=keep, BM=64, DT=_TYPES[dtype],
+        H=height, W=width, OUT=len(weight), KEEP=keep, BM=PIXELS, DT=_TYPES[dtype],
     )  # fmt: skip
     return images.permute(0, 3, 1, 2), winners
 
@@ -92,12 +100,12 @@ class EntranceNetwork(QNetwork):
         self.finish = torch.compile(finish, **options)
 
     def outputs(self, states: Tensor, levels: Tensor | None = None) -> Tensor:
-        frames = states.reshape(-1, 1, *states.shape[-2:])
+        frames = states.contiguous().view(-1, 1, *states.shape[-2:])
         return self.at(frames, torch.arange(len(frames), device=states.device).view(-1, STACK), levels)
 
     def at(self, frames: Tensor, rows: Tensor, levels: Tensor | None = None) -> Tensor:
         weight, bias = self.first
-        states = rows.reshape(-1, STACK)
+        states = rows.contiguous().view(-1, STACK)  # the kernels know of no strides
         if torch.is_grad_enabled():
             images: Tensor = Entrance.apply(frames, states, weight, bias, self.scale, self.dtype)  # type: ignore[no-untyped-call]
         else:

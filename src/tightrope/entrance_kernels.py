@@ -28,7 +28,7 @@ def _frames_of(rows, state, there, H: tl.constexpr, W: tl.constexpr):
 @triton.jit
 def _corner(best, winner, a, b, c, w0, w1, w2, inside, corner: tl.constexpr):
     """The convolution at a corner, from three lines of pixels; kept where it is the largest so far. Of equals any will
-    do: they come from equal pixels, and so does their gradient."""
+    do: where they come from equal pixels, as on a blank background, so do their gradients."""
     found = tl.dot(a, w0, input_precision="tf32x3")
     found = tl.dot(b, w1, found, input_precision="tf32x3")
     found = tl.dot(c, w2, found, input_precision="tf32x3")

@@ -39,12 +39,19 @@ def compile_parts(learner: Learner, replay: Replay, dtype: torch.dtype = torch.f
     """The pure parts of an update, compiled for the shapes at hand, and the networks in their faster form."""
     for name in COMPILED:
         setattr(learner, name, torch.compile(getattr(learner, name), **OPTIONS))
-    # The fused kernels know the gradient of the action that was taken, and no other.
-    for name, fused in (("online", fuse and not learner.moves_all), ("target", fuse)):
-        setattr(learner, name, quick(getattr(learner, name), learner.config.batch_size, replay, dtype, fused))
+    for name in ("online", "target"):
+        network = getattr(learner, name)
+        setattr(learner, name, quick(network, learner.config.batch_size, replay, dtype, fuse, learner.moves_all))
 
 
-def quick(network: QNetwork, batch_size: int, replay: Replay, dtype: torch.dtype, fuse: bool = True) -> QNetwork:
+def quick(
+    network: QNetwork,
+    batch_size: int,
+    replay: Replay,
+    dtype: torch.dtype,
+    fuse: bool = True,
+    moves_all: bool = False,
+) -> QNetwork:
     """A network over the same weights: the paper's as fused kernels, any other compiled, IMPALA's but for its entrance.
 
     Always a new one: the plain network, which may be asked for other numbers of states, stays as it is.
@@ -53,7 +60,8 @@ def quick(network: QNetwork, batch_size: int, replay: Replay, dtype: torch.dtype
         from tightrope import entrance, fused
 
         frames = (replay.frames.shape[2:], replay.frames.dtype, replay.stack)
-        if fused.fits(network, batch_size, *frames):
+        # The paper's kernels know the gradient of the action that was taken, and no other.
+        if not moves_all and fused.fits(network, batch_size, *frames):
             return fused.FusedNetwork(network, dtype)
         if entrance.fits(network, *frames):
             return entrance.EntranceNetwork(network, dtype, **OPTIONS)
