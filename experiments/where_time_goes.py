@@ -82,6 +82,7 @@ def kernels(trainer: Trainer, calls: int = 10) -> None:
         learner.update(replay)
     torch.cuda.synchronize()
     update = 1e6 * (time.perf_counter() - began) / (5 * calls * learner.at_once)
+    # There is one cycle; without `acc_events` PyTorch warns that it forgets those before.
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
         for _ in range(calls):
             learner.update(replay)
