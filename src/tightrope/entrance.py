@@ -1,8 +1,8 @@
 """IMPALA's entrance, its first convolution and the pooling after it, as one kernel each way.
 
-The convolution has few inputs and large images: as PyTorch does it, most of its time goes into writing what pooling
-throws away three quarters of. Here nothing of it reaches memory but what is left after pooling, and frames are read
-where they lie, in the replay. The rest of the network is compiled as any other.
+The convolution has few inputs and large images, and pooling throws three quarters of what it makes away. Here nothing
+reaches memory but what is left after pooling, and frames are read where they lie, in the replay. The rest of the
+network is compiled as any other.
 """
 
 from __future__ import annotations
@@ -12,19 +12,17 @@ from typing import Any
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from tightrope import entrance_kernels as kernels
+from tightrope.fused import STACK, TYPES
 from tightrope.network import ImplicitBody, QNetwork
 
-STACK = 4
 # The fastest on an H200 of a few that were tried there.
 PIXELS = 64  # pooled ones of a program, forth
 PIXELS_BACK = 32  # of a step of a program, back
 PARTS = 176  # of a batch, over which gradients are summed first
-_TYPES = {torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 
 
 def fits(network: QNetwork, frame_shape: tuple[int, ...], frame_dtype: torch.dtype, stack: int) -> bool:
@@ -56,7 +54,7 @@ class Entrance(torch.autograd.Function):
         kernels.back[PARTS, 3](
             pull.permute(0, 2, 3, 1).contiguous(), winners, frames, rows, gradient, ctx.scale, states,
             H=frames.shape[-2], W=frames.shape[-1], OUT=out, SPAN=triton.cdiv(states * height * width, PARTS),
-            BM=PIXELS_BACK, DT=_TYPES[pull.dtype],
+            BM=PIXELS_BACK, DT=TYPES[pull.dtype],
         )  # fmt: skip
         summed = gradient.sum((0, 1))
         weight = summed[: 48 * out].view(3, STACK, 4, out)[:, :, :3].permute(3, 1, 0, 2)
@@ -75,7 +73,7 @@ def enter(
     winners = torch.empty(shape if keep else 0, dtype=torch.uint8, device=rows.device)
     kernels.forth[triton.cdiv(images[..., 0].numel(), PIXELS),](
         frames, rows, weight, bias, images, winners, scale, len(rows), *weight.stride(),
-        H=height, W=width, OUT=len(weight), KEEP=keep, BM=PIXELS, DT=_TYPES[dtype],
+        H=height, W=width, OUT=len(weight), KEEP=keep, BM=PIXELS, DT=TYPES[dtype],
     )  # fmt: skip
     return images.permute(0, 3, 1, 2), winners
 

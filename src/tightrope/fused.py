@@ -27,7 +27,7 @@ FIRST_PARTS, PARTS = 64, 16  # of a batch, over which the gradients of the convo
 LARGEST_BATCH = 128
 AT_ONCE = 65_536  # states: the kernels count places in 32 bits
 
-_TYPES = {torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
+TYPES = {torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 
 
 def fits(
@@ -76,7 +76,7 @@ class FusedNetwork(QNetwork):
         """Values of the states (of all actions, or of those taken), and what the layers before gave, first first."""
         states = len(rows)
         few = states <= FEW
-        kind = _TYPES[self.dtype]
+        kind = TYPES[self.dtype]
         w1, w2, w3, w4, w5 = self.factors
         b1, b2, b3, b4, b5 = self.biases
 
@@ -116,7 +116,7 @@ class FusedNetwork(QNetwork):
         d1, d2, d3, d_hidden = (torch.empty_like(x) for x in layers)
         _, w2, w3, w4, w5 = self.factors
         states = len(rows)
-        kind = _TYPES[self.dtype]
+        kind = TYPES[self.dtype]
         batch = max(16, triton.next_power_of_2(states))
         parameters = list(self.body.parameters())
         convolutions, (g4, gb4, g5, gb5) = parameters[:6], [torch.empty_like(p) for p in parameters[6:]]
