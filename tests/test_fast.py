@@ -159,16 +159,24 @@ def test_the_entrance_is_impalas(shape: tuple[int, int], width: int, parts: int)
     assert max(gradients) < 1e-5
 
 
-def test_impala_gets_its_entrance_where_all_actions_learn_too(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("network", "bound_on", "online", "target"),
+    [
+        ("paper", "action", "FusedNetwork", "FusedNetwork"),
+        ("paper", "state", "QNetwork", "FusedNetwork"),  # the fused kernels know the gradient of one action alone
+        ("impala", "action", "EntranceNetwork", "EntranceNetwork"),
+        ("impala", "state", "EntranceNetwork", "EntranceNetwork"),
+        ("small", "action", "QNetwork", "QNetwork"),
+    ],
+)
+def test_each_network_gets_its_faster_form(
+    monkeypatch: pytest.MonkeyPatch, network: str, bound_on: str, online: str, target: str
+) -> None:
     pytest.importorskip("triton", reason="Triton is for Linux")
-    from tightrope.entrance import EntranceNetwork
-
     monkeypatch.setattr(torch, "compile", lambda work, **_: work)
-    for bound_on in ("action", "state"):
-        learner, replay = made("cpu", "impala", bound_on=bound_on)
-        compile_parts(learner, replay)
-        assert isinstance(learner.online, EntranceNetwork)
-        assert isinstance(learner.target, EntranceNetwork)
+    learner, replay = made("cpu", network, bound_on=bound_on)
+    compile_parts(learner, replay)
+    assert (type(learner.online).__name__, type(learner.target).__name__) == (online, target)
 
 
 @pytest.mark.parametrize(

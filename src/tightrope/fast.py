@@ -39,9 +39,9 @@ def compile_parts(learner: Learner, replay: Replay, dtype: torch.dtype = torch.f
     """The pure parts of an update, compiled for the shapes at hand, and the networks in their faster form."""
     for name in COMPILED:
         setattr(learner, name, torch.compile(getattr(learner, name), **OPTIONS))
-    for name in ("online", "target"):
+    for name, moves_all in (("online", learner.moves_all), ("target", False)):
         network = getattr(learner, name)
-        setattr(learner, name, quick(network, learner.config.batch_size, replay, dtype, fuse, learner.moves_all))
+        setattr(learner, name, quick(network, learner.config.batch_size, replay, dtype, fuse, moves_all))
 
 
 def quick(
