@@ -107,13 +107,14 @@ def test_many_states_at_once() -> None:
         assert (found - plain(stacked(frames, rows))).abs().max() < 0.02
 
 
-def compare_entrance(
+def compare_impala(
     states: int, shape: tuple[int, int], device: str, dtype: torch.dtype, width: int = 2, parts: int = 0
 ) -> tuple[float, list[float]]:
     """As `compare_fused`, of IMPALA's network with all that it can have."""
-    from tightrope import entrance
+    from tightrope import entrance, stages
 
-    entrance.PARTS = parts or entrance.PARTS
+    if parts:
+        entrance.PARTS, stages.MOST_PARTS, stages.SPAN = parts, parts, 64
     draw = torch.Generator().manual_seed(states)
     form = Form(dueling=True, quantiles=8, width=width, spectral_norm=True, implicit=True)
     plain = build_network("impala", (4, *shape), 6, 1 / 255, 3, form).to(device)
@@ -123,7 +124,7 @@ def compare_entrance(
     rows[0, 0, :2] = -1
     rows[-1, 0] = 7
     assert entrance.fits(plain, tuple(frames.shape[1:]), frames.dtype, 4)
-    quick = entrance.EntranceNetwork(plain, dtype, backend="eager")
+    quick = stages.StagedNetwork(plain, dtype, backend="eager")
     actions = torch.randint(0, 6, (states,), generator=draw).to(device)
     pull = torch.randn(states, 8, generator=draw).to(device)
     levels = torch.rand(states, 8, generator=draw).to(device)
@@ -150,11 +151,11 @@ def interpreted(call: str) -> tuple[float, list[float]]:
 
 @pytest.mark.parametrize(
     ("shape", "width", "parts"),
-    [((16, 21), 2, 0), ((13, 10), 1, 3), ((10, 16), 4, 2)],  # few parts: each goes around more than once
+    [((16, 22), 1, 0), ((13, 10), 1, 3), ((9, 12), 2, 2)],  # few parts: each goes around more than once
 )
-def test_the_entrance_is_impalas(shape: tuple[int, int], width: int, parts: int) -> None:
+def test_the_stages_are_impalas(shape: tuple[int, int], width: int, parts: int) -> None:
     """In float32 the same values and gradients to rounding, for sides that pooling halves evenly and not."""
-    values, gradients = interpreted(f"compare_entrance(5, {shape}, 'cpu', torch.float32, {width}, {parts})")
+    values, gradients = interpreted(f"compare_impala(4, {shape}, 'cpu', torch.float32, {width}, {parts})")
     assert values < 1e-5
     assert max(gradients) < 1e-5
 
@@ -164,8 +165,8 @@ def test_the_entrance_is_impalas(shape: tuple[int, int], width: int, parts: int)
     [
         ("paper", "action", "FusedNetwork", "FusedNetwork"),
         ("paper", "state", "QNetwork", "FusedNetwork"),  # the fused kernels know the gradient of one action alone
-        ("impala", "action", "EntranceNetwork", "EntranceNetwork"),
-        ("impala", "state", "EntranceNetwork", "EntranceNetwork"),
+        ("impala", "action", "StagedNetwork", "StagedNetwork"),
+        ("impala", "state", "StagedNetwork", "StagedNetwork"),
         ("small", "action", "QNetwork", "QNetwork"),
     ],
 )
@@ -183,6 +184,8 @@ def test_each_network_gets_its_faster_form(
     ("kind", "width", "frame_shape", "dtype", "stack", "expected"),
     [
         ("impala", 1, (1, 84, 84), torch.uint8, 4, True),
+        ("impala", 1, (1, 83, 84), torch.uint8, 4, True),
+        ("impala", 1, (1, 84, 83), torch.uint8, 4, False),  # pixels are loaded in pairs
         ("impala", 3, (1, 84, 84), torch.uint8, 4, False),  # 48 channels: blocks of kernels are powers of two
         ("impala", 2, (1, 84, 84), torch.float32, 4, False),
         ("impala", 2, (3, 84, 84), torch.uint8, 4, False),
@@ -201,13 +204,13 @@ def test_what_the_entrance_is_for(
 
 
 @gpu
-@pytest.mark.parametrize(("states", "shape"), [(1, (84, 84)), (64, (84, 84)), (5, (16, 21))])
-def test_the_entrance_is_impalas_on_a_gpu(states: int, shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize(("states", "shape"), [(1, (84, 84)), (64, (84, 84)), (5, (17, 22))])
+def test_the_stages_are_impalas_on_a_gpu(states: int, shape: tuple[int, int]) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    values, gradients = compare_entrance(states, shape, "cuda", torch.float32)
+    values, gradients = compare_impala(states, shape, "cuda", torch.float32)
     assert values < 1e-4
     assert max(gradients) < 1e-3
-    values, gradients = compare_entrance(states, shape, "cuda", torch.bfloat16)
+    values, gradients = compare_impala(states, shape, "cuda", torch.bfloat16)
     assert values < 0.05
     assert max(gradients) < 0.3
 

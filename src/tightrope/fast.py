@@ -2,8 +2,8 @@
 
 What is captured are `Learner`'s own functions, several groups at once: while one group learns, the next is sampled and
 valued by the target network beside it, where neither depends on the other. What is compiled are the pure parts. The one
-thing written twice is the networks' arithmetic (the paper's in fused.py, of IMPALA's the first layers in entrance.py),
-and tests show that it is the plain networks'.
+thing written twice is the networks' arithmetic (the paper's in fused.py, IMPALA's convolutions in stages.py), and tests
+show that it is the plain networks'.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ def quick(
     fuse: bool = True,
     moves_all: bool = False,
 ) -> QNetwork:
-    """A network over the same weights: the paper's as fused kernels, any other compiled, IMPALA's but for its entrance.
+    """A network over the same weights: the paper's as fused kernels, any other compiled, IMPALA's but for its stages.
 
     Always a new one: the plain network, which may be asked for other numbers of states, stays as it is.
     """
     if fuse:
-        from tightrope import entrance, fused
+        from tightrope import entrance, fused, stages
 
         frames = (replay.frames.shape[2:], replay.frames.dtype, replay.stack)
         # The paper's kernels know the gradient of the action that was taken, and no other.
         if not moves_all and fused.fits(network, batch_size, *frames):
             return fused.FusedNetwork(network, dtype)
         if entrance.fits(network, *frames):
-            return entrance.EntranceNetwork(network, dtype, **OPTIONS)
+            return stages.StagedNetwork(network, dtype, **OPTIONS)
     compiled = QNetwork(network.body, network.scale, network.kind, network.form)
     compiled.use_bfloat16 = dtype == torch.bfloat16
     compiled.outputs = torch.compile(compiled.outputs, **OPTIONS)  # type: ignore[method-assign]

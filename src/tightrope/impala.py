@@ -67,11 +67,13 @@ class ResidualBlocks(nn.Module):
         """The largest singular values as the power iteration knows them; their gradients reach the weights."""
         return ((self.each() * self.right[:, None]).sum((2, 3, 4)) * self.left).sum(1)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def weights(self) -> Tensor:
+        """Those that images are convolved with, [convolutions, out, in, 3, 3]."""
         weights = self.each()
-        if self.spectral:
-            weights = weights / self.norms()[:, None, None, None, None]
-        convolutions = zip(weights, self.bias.view(self.count, -1), strict=True)
+        return weights / self.norms()[:, None, None, None, None] if self.spectral else weights
+
+    def forward(self, images: Tensor) -> Tensor:
+        convolutions = zip(self.weights(), self.bias.view(self.count, -1), strict=True)
         for _ in range(BLOCKS):
             inner = images
             for _ in range(2):

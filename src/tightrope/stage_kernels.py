@@ -1,0 +1,171 @@
+"""Triton kernels of IMPALA's stages (stages.py): 3x3 convolutions of images that lie channels last, and pooling.
+
+Pixels are numbered through all images. Sums are float32; what is multiplied is of type DT. Gradients of weights are
+summed over parts of the pixels and then over the parts: the same numbers in, the same numbers out.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _shifted(images, m, y, x, dy, dx, there, c, H: tl.constexpr, W: tl.constexpr, CHANNELS: tl.constexpr):
+    """The pixels that lie `dy` lines below and `dx` columns to the right of these; zero outside of the image."""
+    inside = there & (y + dy >= 0) & (y + dy < H) & (x + dx >= 0) & (x + dx < W)
+    at = (m + dy * W + dx)[:, None] * CHANNELS + c[None, :]
+    return tl.load(images + at, mask=inside[:, None], other=0.0)
+
+
+@triton.jit
+def convolve(
+    images,  # [pixels, IN]
+    taps,  # [9, in, out] of the convolution, whichever way
+    bias,
+    gate,
+    more,
+    out,  # [pixels, OUT]
+    pixels,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    IN: tl.constexpr,
+    OUT: tl.constexpr,
+    BACK: tl.constexpr,  # from the gradient of what came out to that of what went in
+    BENT: tl.constexpr,  # what goes in passes a ReLU
+    BIAS: tl.constexpr,
+    BEND: tl.constexpr,  # so does what comes out
+    GATE: tl.constexpr,  # only where `gate` is above zero: the way back through a ReLU
+    MORE: tl.constexpr,  # and `more` is added
+    BM: tl.constexpr,
+    DT: tl.constexpr,
+):
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    there = m < pixels
+    y, x = (m % (H * W)) // W, m % W
+    i, o = tl.arange(0, IN), tl.arange(0, OUT)
+    total = tl.zeros((BM, OUT), tl.float32)
+    for tap in range(9):
+        seen = _shifted(images, m, y, x, tap // 3 - 1, tap % 3 - 1, there, i, H, W, IN)
+        if BENT:
+            seen = tl.maximum(seen, 0.0)
+        if BACK:  # what a pixel gave to the one above it comes back from there
+            w = tl.load(taps + (8 - tap) * (IN * OUT) + o[None, :] * IN + i[:, None])
+        else:
+            w = tl.load(taps + tap * (IN * OUT) + i[:, None] * OUT + o[None, :])
+        total = tl.dot(seen.to(DT), w, total, input_precision="tf32x3")
+    at = m[:, None] * OUT + o[None, :]
+    if BIAS:
+        total += tl.load(bias + o)[None, :]
+    if BEND:
+        total = tl.maximum(total, 0.0)
+    if GATE:
+        total = tl.where(tl.load(gate + at, mask=there[:, None], other=0.0) > 0, total, 0.0)
+    if MORE:
+        total += tl.load(more + at, mask=there[:, None], other=0.0).to(tl.float32)
+    tl.store(out + at, total.to(DT), mask=there[:, None])
+
+
+@triton.jit
+def taps_back(
+    images,  # [pixels, IN]
+    pull,  # [pixels, OUT]
+    gradient,  # [parts, line of taps, three taps and the bias, IN, OUT]
+    pixels,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    IN: tl.constexpr,
+    OUT: tl.constexpr,
+    BENT: tl.constexpr,
+    SPAN: tl.constexpr,  # pixels of a part
+    BM: tl.constexpr,
+    DT: tl.constexpr,
+):
+    """The gradient of one line of taps over one part of the pixels.
+
+    The taps lie one below the other, so that one product is large enough for Hopper's matrix instructions; a power of
+    two of them has a fourth, which sees ones and so has the bias's gradient.
+    """
+    part, line = tl.program_id(0), tl.program_id(1)
+    r = tl.arange(0, 4 * IN)
+    dx = r // IN - 1
+    o = tl.arange(0, OUT)
+    total = tl.zeros((4 * IN, OUT), tl.float32)
+    end = tl.minimum((part + 1) * SPAN, pixels)
+    for start in range(0, SPAN, BM):
+        m = part * SPAN + start + tl.arange(0, BM)
+        there = m < end
+        y, x = (m % (H * W)) // W + line - 1, m % W
+        columns = x[None, :] + dx[:, None]
+        inside = (there & (y >= 0) & (y < H))[None, :] & (columns >= 0) & (columns < W) & (dx < 2)[:, None]
+        at = (m + (line - 1) * W)[None, :] * IN + (r - IN)[:, None]
+        seen = tl.load(images + at, mask=inside, other=0.0)
+        if BENT:
+            seen = tl.maximum(seen, 0.0)
+        seen = tl.where((dx == 2)[:, None], 1.0, seen)
+        g = tl.load(pull + m[:, None] * OUT + o[None, :], mask=there[:, None], other=0.0)
+        total = tl.dot(seen.to(DT), g, total, input_precision="tf32x3")
+    tl.store(gradient + ((part * 3 + line) * 4 * IN + r)[:, None] * OUT + o[None, :], total)
+
+
+@triton.jit
+def pool(
+    images,  # [states, H, W, C]
+    out,
+    winners,
+    pixels,  # of what comes out
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    KEEP: tl.constexpr,  # which of the nine was the largest, for the way back
+    BM: tl.constexpr,
+):
+    """The largest of 3x3 pixels, every second line and column."""
+    PH: tl.constexpr = (H + 1) // 2
+    PW: tl.constexpr = (W + 1) // 2
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    there = m < pixels
+    state, top, left = m // (PH * PW), (m // PW) % PH * 2 - 1, m % PW * 2 - 1
+    c = tl.arange(0, C)
+    best = tl.full((BM, C), float("-inf"), images.dtype.element_ty)
+    winner = tl.zeros((BM, C), tl.int32)
+    for corner in tl.static_range(9):
+        y, x = top + corner // 3, left + corner % 3
+        inside = there & (y >= 0) & (y < H) & (x >= 0) & (x < W)
+        at = ((state * H + y) * W + x)[:, None] * C + c[None, :]
+        found = tl.load(images + at, mask=inside[:, None], other=float("-inf"))
+        better = found > best
+        best, winner = tl.where(better, found, best), tl.where(better, corner, winner)
+    at = m[:, None] * C + c[None, :]
+    tl.store(out + at, best, mask=there[:, None])
+    if KEEP:
+        tl.store(winners + at, winner.to(tl.uint8), mask=there[:, None])
+
+
+@triton.jit
+def pool_back(
+    pull,  # of what came out
+    winners,
+    out,  # [states, H, W, C]
+    pixels,  # of what went in
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    BM: tl.constexpr,
+):
+    """A pixel of an odd line or column is in two of the windows, any other in one."""
+    PH: tl.constexpr = (H + 1) // 2
+    PW: tl.constexpr = (W + 1) // 2
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    there = m < pixels
+    state, y, x = m // (H * W), (m // W) % H, m % W
+    c = tl.arange(0, C)
+    total = tl.zeros((BM, C), tl.float32)
+    for window in tl.static_range(4):
+        py, px = y // 2 + window // 2, x // 2 + window % 2
+        inside = there & (py < PH) & (px < PW)
+        at = ((state * PH + py) * PW + px)[:, None] * C + c[None, :]
+        corner = (y - 2 * py + 1) * 3 + x - 2 * px + 1  # of that window
+        inside = inside & (2 * py - 1 <= y) & (2 * px - 1 <= x)
+        winner = tl.load(winners + at, mask=inside[:, None], other=9)
+        g = tl.load(pull + at, mask=inside[:, None], other=0.0)
+        total += tl.where(winner.to(tl.int32) == corner[:, None], g, 0.0).to(tl.float32)
+    tl.store(out + m[:, None] * C + c[None, :], total.to(out.dtype.element_ty), mask=there[:, None])
