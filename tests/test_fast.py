@@ -114,7 +114,7 @@ def compare_impala(
     from tightrope import entrance, stages
 
     if parts:
-        entrance.PARTS, stages.MOST_PARTS, stages.SPAN = parts, parts, 64
+        entrance.PARTS, stages.MOST_PARTS, stages.SPAN = parts, 64 * parts, 64
     draw = torch.Generator().manual_seed(states)
     form = Form(dueling=True, quantiles=8, width=width, spectral_norm=True, implicit=True)
     plain = build_network("impala", (4, *shape), 6, 1 / 255, 3, form).to(device)

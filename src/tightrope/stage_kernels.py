@@ -17,6 +17,17 @@ def _shifted(images, m, y, x, dy, dx, there, c, H: tl.constexpr, W: tl.constexpr
 
 
 @triton.jit
+def _bent(images):
+    """A ReLU. Two numbers of bfloat16 at once: Triton would make float32 of each first."""
+    if images.dtype == tl.bfloat16:
+        asm: tl.constexpr = "{.reg .b32 zero; mov.b32 zero, 0; max.NaN.bf16x2 $0, $1, zero;}"
+        bent = tl.inline_asm_elementwise(asm, "=r,r", [images], images.dtype, is_pure=True, pack=2)
+    else:
+        bent = tl.maximum(images, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    return bent
+
+
+@triton.jit
 def convolve(
     images,  # [pixels, IN]
     taps,  # [9, in, out] of the convolution, whichever way
@@ -46,12 +57,12 @@ def convolve(
     for tap in range(9):
         seen = _shifted(images, m, y, x, tap // 3 - 1, tap % 3 - 1, there, i, H, W, IN)
         if BENT:
-            seen = tl.maximum(seen, 0.0)
+            seen = _bent(seen)
         if BACK:  # what a pixel gave to the one above it comes back from there
             w = tl.load(taps + (8 - tap) * (IN * OUT) + o[None, :] * IN + i[:, None])
         else:
             w = tl.load(taps + tap * (IN * OUT) + i[:, None] * OUT + o[None, :])
-        total = tl.dot(seen.to(DT), w, total, input_precision="tf32x3")
+        total = tl.dot(seen, w, total, input_precision="tf32x3")
     at = m[:, None] * OUT + o[None, :]
     if BIAS:
         total += tl.load(bias + o)[None, :]
@@ -68,7 +79,7 @@ def convolve(
 def taps_back(
     images,  # [pixels, IN]
     pull,  # [pixels, OUT]
-    gradient,  # [parts, line of taps, three taps and the bias, IN, OUT]
+    gradient,  # [parts, nine taps and the bias]
     pixels,
     H: tl.constexpr,
     W: tl.constexpr,
@@ -79,31 +90,37 @@ def taps_back(
     BM: tl.constexpr,
     DT: tl.constexpr,
 ):
-    """The gradient of one line of taps over one part of the pixels.
-
-    The taps lie one below the other, so that one product is large enough for Hopper's matrix instructions; a power of
-    two of them has a fourth, which sees ones and so has the bias's gradient.
-    """
+    """The gradient of one line of taps, and of the bias, over one part of the pixels."""
     part, line = tl.program_id(0), tl.program_id(1)
-    r = tl.arange(0, 4 * IN)
-    dx = r // IN - 1
-    o = tl.arange(0, OUT)
-    total = tl.zeros((4 * IN, OUT), tl.float32)
+    i, o = tl.arange(0, IN), tl.arange(0, OUT)
+    left = tl.zeros((IN, OUT), tl.float32)
+    middle = tl.zeros((IN, OUT), tl.float32)
+    right = tl.zeros((IN, OUT), tl.float32)
+    bias = tl.zeros((OUT,), tl.float32)
     end = tl.minimum((part + 1) * SPAN, pixels)
     for start in range(0, SPAN, BM):
         m = part * SPAN + start + tl.arange(0, BM)
         there = m < end
         y, x = (m % (H * W)) // W + line - 1, m % W
-        columns = x[None, :] + dx[:, None]
-        inside = (there & (y >= 0) & (y < H))[None, :] & (columns >= 0) & (columns < W) & (dx < 2)[:, None]
-        at = (m + (line - 1) * W)[None, :] * IN + (r - IN)[:, None]
-        seen = tl.load(images + at, mask=inside, other=0.0)
-        if BENT:
-            seen = tl.maximum(seen, 0.0)
-        seen = tl.where((dx == 2)[:, None], 1.0, seen)
         g = tl.load(pull + m[:, None] * OUT + o[None, :], mask=there[:, None], other=0.0)
-        total = tl.dot(seen.to(DT), g, total, input_precision="tf32x3")
-    tl.store(gradient + ((part * 3 + line) * 4 * IN + r)[:, None] * OUT + o[None, :], total)
+        inside = there & (y >= 0) & (y < H)
+        at = images + (m + (line - 1) * W)[None, :] * IN + i[:, None]  # as they are multiplied: channels by pixels
+        a = tl.load(at - IN, mask=(inside & (x > 0))[None, :], other=0.0)
+        b = tl.load(at, mask=inside[None, :], other=0.0)
+        c = tl.load(at + IN, mask=(inside & (x + 1 < W))[None, :], other=0.0)
+        if BENT:
+            a, b, c = _bent(a), _bent(b), _bent(c)
+        left = tl.dot(a, g, left, input_precision="tf32x3")
+        middle = tl.dot(b, g, middle, input_precision="tf32x3")
+        right = tl.dot(c, g, right, input_precision="tf32x3")
+        bias += tl.sum(g.to(tl.float32), 0)
+    to = gradient + part * ((9 * IN + 1) * OUT)
+    at = (line * 3 * IN + i[:, None]) * OUT + o[None, :]
+    tl.store(to + at, left)
+    tl.store(to + IN * OUT + at, middle)
+    tl.store(to + 2 * IN * OUT + at, right)
+    if line == 0:
+        tl.store(to + 9 * IN * OUT + o, bias)
 
 
 @triton.jit

@@ -26,7 +26,9 @@ from tightrope.network import ImplicitBody, QNetwork
 PIXELS, DEEP = 128, 3  # of a program; how far its loads run ahead
 PIXELS_POOLED = 16  # of a program that pools
 PIXELS_BACK = 64  # of a step of a program that sums gradients
-SPAN, MOST_PARTS = 512, 88  # pixels of a part over which these are summed first; more where there would be more parts
+# They are summed over parts first: enough of them to keep an H200 busy, fewer where there are more channels, for what
+# they leave has to be summed too.
+SPAN, MOST_PARTS = 256, 2_816  # pixels of a part at least; parts at most, divided by channels
 
 
 def convolve(
@@ -66,20 +68,19 @@ def taps_back(images: Tensor, pull: Tensor, bent: bool, gradient: Tensor) -> Non
     kernels.taps_back[parts, 3](
         images, pull, gradient, pixels, H=height, W=width, IN=into, OUT=pull.shape[-1], BENT=bent,
         SPAN=triton.cdiv(pixels, parts * PIXELS_BACK) * PIXELS_BACK, BM=PIXELS_BACK, DT=TYPES[images.dtype],
-        num_warps=4 if into <= 32 else 8,
     )  # fmt: skip
 
 
 def parts_for(images: Tensor, into: int, out: int, *convolutions: int) -> Tensor:
-    """Room for gradients by parts: [convolutions, parts, line of taps, three taps and one for the bias, in, out]."""
-    parts = min(MOST_PARTS, triton.cdiv(images[..., 0].numel(), SPAN))
-    return torch.empty(*convolutions, parts, 3, 4, into, out, device=images.device)
+    """Room for gradients by parts: [convolutions, parts, those of the nine taps and the bias]."""
+    parts = min(triton.cdiv(MOST_PARTS, out), triton.cdiv(images[..., 0].numel(), SPAN))
+    return torch.empty(*convolutions, parts, (9 * into + 1) * out, device=images.device)
 
 
-def summed(gradient: Tensor) -> tuple[Tensor, Tensor]:
+def summed(gradient: Tensor, taps: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients of taps and bias from those by parts."""
-    whole = gradient.sum(-5)
-    return whole[..., :3, :, :].flatten(-4, -3), whole[..., 0, 3, 0, :]
+    whole, out = gradient.sum(-2), taps.shape[-1]
+    return whole[..., :-out].view(taps.shape), whole[..., -out:]
 
 
 def pool(images: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
@@ -127,7 +128,7 @@ class Shrink(torch.autograd.Function):
         wide = pool_back(pull.contiguous(), winners, *images.shape[1:3])
         gradient = parts_for(wide, *taps.shape[1:])
         taps_back(images, wide, False, gradient)
-        return convolve(wide, taps, back=True), *summed(gradient)
+        return convolve(wide, taps, back=True), *summed(gradient, taps)
 
 
 def residual(images: Tensor, taps: Tensor, biases: Tensor) -> list[Tensor]:
@@ -162,7 +163,7 @@ class Residual(torch.autograd.Function):
             inner_pull = convolve(pull, taps[block + 1], back=True, gate=inner)
             taps_back(outer, inner_pull, True, gradient[block])
             pull = convolve(inner_pull, taps[block], back=True, gate=outer, more=pull)
-        return pull, *summed(gradient)
+        return pull, *summed(gradient, taps)
 
 
 def by_taps(weight: Tensor) -> Tensor:
