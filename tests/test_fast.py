@@ -160,6 +160,25 @@ def test_the_stages_are_impalas(shape: tuple[int, int], width: int, parts: int) 
     assert max(gradients) < 1e-5
 
 
+def compare_bent() -> tuple[float, list[float]]:
+    """The kernels' ReLU against PyTorch's, in bfloat16 and float32."""
+    from bend import bend
+
+    apart = []
+    for dtype in (torch.bfloat16, torch.float32):
+        numbers = torch.tensor([-torch.inf, -1e30, -2.5, -1e-30, -0.0, 0.0, 1e-30, 2.5], dtype=dtype)
+        out = torch.full_like(numbers, 7)
+        bend[1,](numbers, out, 8)
+        apart.append(float((out - numbers.relu()).abs().max()))
+    return max(apart), apart
+
+
+def test_bfloat16_is_bent_as_integers_are() -> None:
+    """Triton's interpreter cannot multiply bfloat16, so that all else is seen in float32."""
+    values, _ = interpreted("compare_bent()")
+    assert values == 0
+
+
 @pytest.mark.parametrize(
     ("network", "bound_on", "online", "target"),
     [
