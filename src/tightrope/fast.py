@@ -57,13 +57,13 @@ def quick(
     Always a new one: the plain network, which may be asked for other numbers of states, stays as it is.
     """
     if fuse:
-        from tightrope import entrance, fused, stages
+        from tightrope import fused, stages
 
         frames = (replay.frames.shape[2:], replay.frames.dtype, replay.stack)
         # The paper's kernels know the gradient of the action that was taken, and no other.
         if not moves_all and fused.fits(network, batch_size, *frames):
             return fused.FusedNetwork(network, dtype)
-        if entrance.fits(network, *frames):
+        if stages.fits(network, *frames):
             return stages.StagedNetwork(network, dtype, **OPTIONS)
     compiled = QNetwork(network.body, network.scale, network.kind, network.form)
     compiled.use_bfloat16 = dtype == torch.bfloat16

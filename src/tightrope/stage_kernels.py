@@ -1,7 +1,7 @@
 """Triton kernels of IMPALA's stages (stages.py): 3x3 convolutions of images that lie channels last, and pooling.
 
-Pixels are numbered through all images. Sums are float32; what is multiplied is of type DT. Gradients of weights are
-summed over parts of the pixels and then over the parts: the same numbers in, the same numbers out.
+Pixels are numbered through all images. What is multiplied is of the images' type, sums are float32. Gradients of
+weights are summed over parts of the pixels and then over the parts: the same numbers in, the same numbers out.
 """
 
 import triton
@@ -17,14 +17,14 @@ def _shifted(images, m, y, x, dy, dx, there, c, H: tl.constexpr, W: tl.constexpr
 
 
 @triton.jit
-def _bent(images):
-    """A ReLU. Of bfloat16 as integers, which are below zero where the numbers are: Triton would make them float32."""
+def _relu(images):
+    """Of bfloat16 as integers, which are below zero where the numbers are: Triton would make them float32."""
     if images.dtype == tl.bfloat16:
         bits = images.to(tl.int16, bitcast=True)
-        bent = tl.maximum(bits, tl.zeros_like(bits)).to(tl.bfloat16, bitcast=True)
+        above = tl.maximum(bits, tl.zeros_like(bits)).to(tl.bfloat16, bitcast=True)
     else:
-        bent = tl.maximum(images, 0.0)
-    return bent
+        above = tl.maximum(images, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    return above
 
 
 @triton.jit
@@ -41,13 +41,12 @@ def convolve(
     IN: tl.constexpr,
     OUT: tl.constexpr,
     BACK: tl.constexpr,  # from the gradient of what came out to that of what went in
-    BENT: tl.constexpr,  # what goes in passes a ReLU
+    RELU_IN: tl.constexpr,  # on what goes in
     BIAS: tl.constexpr,
-    BEND: tl.constexpr,  # so does what comes out
+    RELU_OUT: tl.constexpr,  # on what comes out
     GATE: tl.constexpr,  # only where `gate` is above zero: the way back through a ReLU
     MORE: tl.constexpr,  # and `more` is added
     BM: tl.constexpr,
-    DT: tl.constexpr,
 ):
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     there = m < pixels
@@ -56,8 +55,8 @@ def convolve(
     total = tl.zeros((BM, OUT), tl.float32)
     for tap in range(9):
         seen = _shifted(images, m, y, x, tap // 3 - 1, tap % 3 - 1, there, i, H, W, IN)
-        if BENT:
-            seen = _bent(seen)
+        if RELU_IN:
+            seen = _relu(seen)
         if BACK:  # what a pixel gave to the one above it comes back from there
             w = tl.load(taps + (8 - tap) * (IN * OUT) + o[None, :] * IN + i[:, None])
         else:
@@ -66,13 +65,13 @@ def convolve(
     at = m[:, None] * OUT + o[None, :]
     if BIAS:
         total += tl.load(bias + o)[None, :]
-    if BEND:
-        total = tl.maximum(total, 0.0)
+    if RELU_OUT:
+        total = _relu(total)
     if GATE:
         total = tl.where(tl.load(gate + at, mask=there[:, None], other=0.0) > 0, total, 0.0)
     if MORE:
         total += tl.load(more + at, mask=there[:, None], other=0.0).to(tl.float32)
-    tl.store(out + at, total.to(DT), mask=there[:, None])
+    tl.store(out + at, total.to(images.dtype.element_ty), mask=there[:, None])
 
 
 @triton.jit
@@ -85,10 +84,9 @@ def taps_back(
     W: tl.constexpr,
     IN: tl.constexpr,
     OUT: tl.constexpr,
-    BENT: tl.constexpr,
+    RELU_IN: tl.constexpr,
     SPAN: tl.constexpr,  # pixels of a part
     BM: tl.constexpr,
-    DT: tl.constexpr,
 ):
     """The gradient of one line of taps, and of the bias, over one part of the pixels."""
     part, line = tl.program_id(0), tl.program_id(1)
@@ -108,8 +106,8 @@ def taps_back(
         a = tl.load(at - IN, mask=(inside & (x > 0))[None, :], other=0.0)
         b = tl.load(at, mask=inside[None, :], other=0.0)
         c = tl.load(at + IN, mask=(inside & (x + 1 < W))[None, :], other=0.0)
-        if BENT:
-            a, b, c = _bent(a), _bent(b), _bent(c)
+        if RELU_IN:
+            a, b, c = _relu(a), _relu(b), _relu(c)
         left = tl.dot(a, g, left, input_precision="tf32x3")
         middle = tl.dot(b, g, middle, input_precision="tf32x3")
         right = tl.dot(c, g, right, input_precision="tf32x3")
@@ -149,7 +147,7 @@ def pool(
         inside = there & (y >= 0) & (y < H) & (x >= 0) & (x < W)
         at = ((state * H + y) * W + x)[:, None] * C + c[None, :]
         found = tl.load(images + at, mask=inside[:, None], other=float("-inf"))
-        better = found > best
+        better = (found > best) | (found != found)  # not a number stays one
         best, winner = tl.where(better, found, best), tl.where(better, corner, winner)
     at = m[:, None] * C + c[None, :]
     tl.store(out + at, best, mask=there[:, None])

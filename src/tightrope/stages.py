@@ -18,17 +18,24 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from tightrope import stage_kernels as kernels
-from tightrope.entrance import Entrance, enter
-from tightrope.fused import STACK, TYPES
+from tightrope.entrance import Entrance, check_size, enter
+from tightrope.fused import STACK
 from tightrope.impala import BLOCKS, CHANNELS, ResidualBlocks
 from tightrope.network import ImplicitBody, QNetwork
 
-PIXELS, DEEP = 128, 3  # of a program; how far its loads run ahead
+PIXELS = 128  # of a program
 PIXELS_POOLED = 16  # of a program that pools
-PIXELS_BACK = 64  # of a step of a program that sums gradients
+PIXELS_BACK = {torch.bfloat16: 64, torch.float32: 32}  # of a step of one that sums gradients: what smaller GPUs hold
 # They are summed over parts first: enough of them to keep an H200 busy, fewer where there are more channels, for what
 # they leave has to be summed too.
 SPAN, MOST_PARTS = 256, 2_816  # pixels of a part at least; parts at most, divided by channels
+
+
+def fits(network: QNetwork, frame_shape: tuple[int, ...], frame_dtype: torch.dtype, stack: int) -> bool:
+    """Whether the kernels are this network's: IMPALA's on four frames of an even width, whose pixels come in pairs; of
+    16 or 32 channels, then twice as many. With more, what a program holds would not fit into a processor."""
+    known = (frame_shape[0], frame_dtype, stack) == (1, torch.uint8, STACK) and frame_shape[-1] % 2 == 0
+    return network.kind == "impala" and network.form.width in (1, 2) and known
 
 
 def convolve(
@@ -37,8 +44,8 @@ def convolve(
     bias: Tensor | None = None,
     *,
     back: bool = False,
-    bent: bool = False,
-    bend: bool = False,
+    relu_in: bool = False,
+    relu_out: bool = False,
     gate: Tensor | None = None,
     more: Tensor | None = None,
 ) -> Tensor:
@@ -46,33 +53,29 @@ def convolve(
     states, height, width, into = images.shape
     out = taps.shape[1] if back else taps.shape[2]
     made = torch.empty(states, height, width, out, dtype=images.dtype, device=images.device)
-    check_size(made)
+    check_size(made.shape)
     pixels = states * height * width
     kernels.convolve[triton.cdiv(pixels, PIXELS),](
-        images, taps, bias, gate, more, made, pixels, H=height, W=width, IN=into, OUT=out, BACK=back, BENT=bent,
-        BIAS=bias is not None, BEND=bend, GATE=gate is not None, MORE=more is not None,
-        BM=PIXELS, DT=TYPES[images.dtype], num_stages=DEEP,
+        images, taps, bias, gate, more, made, pixels, H=height, W=width, IN=into, OUT=out, BACK=back, RELU_IN=relu_in,
+        BIAS=bias is not None, RELU_OUT=relu_out, GATE=gate is not None, MORE=more is not None,
+        BM=PIXELS,
     )  # fmt: skip
     return made
 
 
-def check_size(images: Tensor) -> None:
-    if images.numel() >= 2**31:
-        raise ValueError(f"{len(images)} states at once: the kernels count what comes out in 32 bits")
-
-
-def taps_back(images: Tensor, pull: Tensor, bent: bool, gradient: Tensor) -> None:
+def taps_back(images: Tensor, pull: Tensor, relu_in: bool, gradient: Tensor) -> None:
     """The gradients of a convolution's taps and bias into `gradient`, of the form of `parts_for`."""
     states, height, width, into = images.shape
-    pixels, parts = states * height * width, len(gradient)
+    pixels, parts, step = states * height * width, len(gradient), PIXELS_BACK[images.dtype]
     kernels.taps_back[parts, 3](
-        images, pull, gradient, pixels, H=height, W=width, IN=into, OUT=pull.shape[-1], BENT=bent,
-        SPAN=triton.cdiv(pixels, parts * PIXELS_BACK) * PIXELS_BACK, BM=PIXELS_BACK, DT=TYPES[images.dtype],
+        images, pull, gradient, pixels, H=height, W=width, IN=into, OUT=pull.shape[-1], RELU_IN=relu_in,
+        SPAN=triton.cdiv(pixels, parts * step) * step, BM=step,
     )  # fmt: skip
 
 
-def parts_for(images: Tensor, into: int, out: int, *convolutions: int) -> Tensor:
-    """Room for gradients by parts: [convolutions, parts, those of the nine taps and the bias]."""
+def parts_for(images: Tensor, taps: Tensor) -> Tensor:
+    """Room for gradients by parts of these images' pixels: [convolutions, parts, those of nine taps and the bias]."""
+    *convolutions, _, into, out = taps.shape
     parts = min(triton.cdiv(MOST_PARTS, out), triton.cdiv(images[..., 0].numel(), SPAN))
     return torch.empty(*convolutions, parts, (9 * into + 1) * out, device=images.device)
 
@@ -126,7 +129,7 @@ class Shrink(torch.autograd.Function):
     def backward(ctx: Any, pull: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         images, taps, winners = ctx.saved_tensors
         wide = pool_back(pull.contiguous(), winners, *images.shape[1:3])
-        gradient = parts_for(wide, *taps.shape[1:])
+        gradient = parts_for(wide, taps)
         taps_back(images, wide, False, gradient)
         return convolve(wide, taps, back=True), *summed(gradient, taps)
 
@@ -136,7 +139,7 @@ def residual(images: Tensor, taps: Tensor, biases: Tensor) -> list[Tensor]:
     and last what comes out of all."""
     seen = [images]
     for block in range(0, 2 * BLOCKS, 2):
-        inner = convolve(seen[-1], taps[block], biases[block], bent=True, bend=True)
+        inner = convolve(seen[-1], taps[block], biases[block], relu_in=True, relu_out=True)
         seen += [inner, convolve(inner, taps[block + 1], biases[block + 1], more=seen[-1])]
     return seen
 
@@ -156,7 +159,7 @@ class Residual(torch.autograd.Function):
     def backward(ctx: Any, pull: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         taps, *seen = ctx.saved_tensors
         pull = pull.contiguous()
-        gradient = parts_for(pull, *taps.shape[2:], len(taps))
+        gradient = parts_for(pull, taps)
         for block in reversed(range(0, 2 * BLOCKS, 2)):
             outer, inner = seen[block], seen[block + 1]
             taps_back(inner, pull, False, gradient[block + 1])
@@ -210,7 +213,6 @@ class StagedNetwork(QNetwork):
         entry = (frames, states, *self.first, self.scale, self.dtype)
         learning = torch.is_grad_enabled()
         images: Tensor = Entrance.apply(*entry) if learning else enter(*entry)[0]  # type: ignore[no-untyped-call]
-        images = images.permute(0, 2, 3, 1)
         for stage, (taps, bias) in enumerate(self.weights()):
             if learning:
                 images = (Shrink if stage % 2 else Residual).apply(images, taps, bias)  # type: ignore[no-untyped-call]
