@@ -2,8 +2,8 @@
 
 What is captured are `Learner`'s own functions, several groups at once: while one group learns, the next is sampled and
 valued by the target network beside it, where neither depends on the other. What is compiled are the pure parts. The one
-thing written twice is the networks' arithmetic (the paper's in fused.py, IMPALA's convolutions in stages.py), and tests
-show that it is the plain networks'.
+thing written twice is the networks' arithmetic (the paper's in fused.py, IMPALA's convolutions in entrance.py and
+stages.py), and tests show that it is the plain networks'.
 """
 
 from __future__ import annotations
