@@ -1,8 +1,8 @@
 """IMPALA's entrance, its first convolution and the pooling after it, as one kernel each way.
 
 The convolution has few inputs and large images, and pooling throws three quarters of what it makes away. Here nothing
-reaches memory but what is left after pooling, and frames are read where they lie, in the replay. What
-comes behind it is stages.py.
+reaches memory but what is left after pooling, and frames are read where they lie, in the replay. stages.py goes on from
+there.
 """
 
 from __future__ import annotations
