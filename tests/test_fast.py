@@ -243,7 +243,7 @@ EVERYTHING: dict[str, Any] = {
     "double": True, "n_step": 3, "dueling": True, "quantiles": 8, "munchausen": 0.9, "priority": "violation",
     "optimiser": "adam", "gradient_norm": 10.0, "penalty": "huber", "lower_draws": 2,
     "upper_draws": 2, "draw": "slide", "horizon": "episode", "upper_settled": 0.5, "margin": 0.5,
-    "quantile_margin": 0.5,
+    "quantile_margin": 0.5, "expectile": 0.8,
 }  # fmt: skip
 #: What excludes each other, and what has another path, in two parts.
 PARTS: dict[str, dict[str, Any]] = {

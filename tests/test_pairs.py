@@ -44,6 +44,7 @@ SWITCHES: dict[str, list[dict[str, Any]]] = {
         {"lam_schedule": "excess", "margin_updates": 50},
     ],
     "bounds on": [{}, {"bound_on": "state"}],
+    "expectile": [{}, {"expectile": 0.8}],
     "penalty": [{}, {"penalty": "absolute"}, {"penalty": "huber", "penalty_width": 0.1}],
     "choice": [
         {},

@@ -568,27 +568,45 @@ def test_what_makes_a_priority(source: str, expected: list[float]) -> None:
 
 
 @given(q=st.floats(-3, 3), y=st.floats(-3, 3), low=st.floats(-3, 3), high=st.floats(-3, 3), lam=st.floats(0, 8),
-       penalty=st.sampled_from(["quadratic", "absolute", "huber"]), width=st.floats(0.1, 2))  # fmt: skip
+       penalty=st.sampled_from(["quadratic", "absolute", "huber"]), width=st.floats(0.1, 2),
+       expectile=st.sampled_from([1.0, 0.8, 0.5]))  # fmt: skip
 def test_every_penalty_is_the_gradient_of_its_loss(
-    q: float, y: float, low: float, high: float, lam: float, penalty: str, width: float
+    q: float, y: float, low: float, high: float, lam: float, penalty: str, width: float, expectile: float
 ) -> None:
-    """Half the squared error and lambda times the penalty: v^2 / 2, or width |v|, or Huber's between them."""
+    """Half the squared error and lambda times the penalty: v^2 / 2, or width |v|, or Huber's between them. What is no
+    violation counts (1 - t) / t as much, as in Newey and Powell's asymmetric loss (1987)."""
 
     def cost(violation: torch.Tensor) -> torch.Tensor:
-        v = violation.clamp(min=0)
+        back = torch.full_like(violation, (1 - expectile) / expectile)
+        share, v = torch.where(violation > 0, torch.ones_like(back), back), violation.abs()
         if penalty == "quadratic":
-            return v * v / 2
+            return share * v * v / 2
         if penalty == "absolute":
-            return width * v
-        return torch.where(v <= width, v * v / 2, width * v - width * width / 2)
+            return share * width * v
+        return share * torch.where(v <= width, v * v / 2, width * v - width * width / 2)
 
     x = torch.tensor([q], dtype=torch.float64, requires_grad=True)
     if min(abs(q - low), abs(q - high)) < 1e-6:
         return  # a corner of the absolute penalty
     (gradient,) = torch.autograd.grad(((x - y) ** 2 / 2 + lam * cost(low - x) + lam * cost(x - high)).sum(), x)
     as64 = lambda v: torch.tensor([v], dtype=torch.float64)  # noqa: E731
-    target, weight, *_ = tighten(x.detach(), as64(y), as64(low), as64(high), lam, penalty=penalty, width=width)
+    target, weight, *_ = tighten(x.detach(), as64(y), as64(low), as64(high), lam, penalty=penalty, width=width,
+                                 expectile=expectile)  # fmt: skip
     assert gradient.item() == pytest.approx((weight * (x.detach() - target)).item(), abs=1e-9)
+
+
+@pytest.mark.parametrize("penalty", ["quadratic", "absolute", "huber"])
+def test_a_bound_that_does_not_exist_pulls_at_no_expectile(penalty: str) -> None:
+    """Q = 2, y = 1, lambda 1, an expectile of 0.8, so a quarter of it back: to (1 + 1.5 / 4) / (1 + 1/4) = 1.1 by the
+    lower bound 1.5, which holds; a violated one pulls as ever."""
+    absent = torch.tensor([-torch.inf]), torch.tensor([torch.inf])
+    q, y = torch.tensor([2.0]), torch.tensor([1.0])
+    target, weight, *_ = tighten(q, y, *absent, 1.0, penalty=penalty, expectile=0.8)
+    assert (target.item(), weight.item()) == (1.0, 1.0)
+    if penalty == "quadratic":
+        holds, *_ = tighten(q, y, torch.tensor([1.5]), absent[1], 1.0, expectile=0.8)
+        violated, *_ = tighten(q, y, torch.tensor([4.0]), absent[1], 1.0, expectile=0.8)
+        assert (holds.item(), violated.item()) == (pytest.approx(1.1), pytest.approx(2.5))
 
 
 def test_schedules_run_with_the_steps_of_learning() -> None:

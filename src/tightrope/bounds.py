@@ -56,6 +56,7 @@ def tighten(
     penalty: str = "quadratic",
     width: float = 1.0,
     shares: Tensor | None = None,
+    expectile: float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Where the penalised loss pulls Q, and how hard; and which bounds are violated.
 
@@ -64,21 +65,28 @@ def tighten(
 
     Another penalty pulls as a quadratic one pulls towards a nearer bound: Huber's to one at most `width` away, the
     absolute one to one that is always `width` away. `shares` are how much of lam is for lower and for upper bounds.
+    With an `expectile` t below 1 bounds that are not violated pull too, by (1 - t) / t of lam.
     """
     low_B = lower_B > q_B + slack
     high_B = upper_B < q_B - slack
-    if penalty == "huber":
-        lower_B = torch.minimum(lower_B, q_B + width)
-        upper_B = torch.maximum(upper_B, q_B - width)
-    elif penalty == "absolute":
-        lower_B, upper_B = q_B + width, q_B - width
     by_lower_B, by_upper_B = low_B.to(q_B.dtype), high_B.to(q_B.dtype)
+    if expectile < 1:
+        back = (1 - expectile) / expectile
+        by_lower_B = torch.where(low_B, 1.0, back * lower_B.isfinite().to(q_B.dtype))
+        by_upper_B = torch.where(high_B, 1.0, back * upper_B.isfinite().to(q_B.dtype))
+    if penalty == "huber":
+        lower_B = torch.clamp(lower_B, q_B - width, q_B + width)
+        upper_B = torch.clamp(upper_B, q_B - width, q_B + width)
+    elif penalty == "absolute":
+        lower_B = torch.where(low_B, q_B + width, q_B - width)
+        upper_B = torch.where(high_B, q_B - width, q_B + width)
     if mean_of_both:
         violated_B = (by_lower_B + by_upper_B).clamp(min=1)
         by_lower_B, by_upper_B = by_lower_B / violated_B, by_upper_B / violated_B
     if shares is not None:
         by_lower_B, by_upper_B = by_lower_B * shares[0], by_upper_B * shares[1]
-    pull_B = torch.where(low_B, by_lower_B * lower_B, 0.0) + torch.where(high_B, by_upper_B * upper_B, 0.0)
+    pull_B = torch.where(by_lower_B > 0, by_lower_B * lower_B, 0.0)
+    pull_B = pull_B + torch.where(by_upper_B > 0, by_upper_B * upper_B, 0.0)
     weight_B = 1 + lam * (by_lower_B + by_upper_B)
     return (y_B + lam * pull_B) / weight_B, weight_B, low_B, high_B
 

@@ -111,6 +111,13 @@ class Config:
     quantile_margin: float = setting(
         "by how many times the distance from Q to its return's outermost quantile bounds are eased; 0: not", "", 0
     )
+    expectile: float = setting(
+        "a bound that is not violated pulls back by (1 - this) / this of the penalty; 1: not, 0.5: by all of it, as a "
+        "target does",
+        "",
+        0.5,
+        1,
+    )
     slack: float = setting("a bound is violated only beyond this", "value", 0)
     both_violated: Literal["both", "mean"] = setting("two violated bounds: a penalty each, or one on their mean")
     rescale: bool = setting("divide the gradient by 1 + lambda x violated bounds")
@@ -275,6 +282,7 @@ ADDED_LATER: dict[str, Any] = {
     "margin": 0.0,
     "margin_updates": 1_000,
     "quantile_margin": 0.0,
+    "expectile": 1.0,
     "width": 1,
     "spectral_norm": False,
     "dueling": False,

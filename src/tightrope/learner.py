@@ -329,7 +329,7 @@ class Learner:
         config, q_B = self.config, self.means(outputs)
         target_B, weight_B, _, _ = tighten(
             q_B, batch.y_B, lower_B, upper_B, self.lam, config.slack, config.both_violated == "mean",
-            config.penalty, config.penalty_width, None if self.excess is None else self.excess.shares,
+            config.penalty, config.penalty_width, None if self.excess is None else self.excess.shares, config.expectile,
         )  # fmt: skip
         if config.quantiles:
             # The bounds move the target's mean; its shape goes with it.
