@@ -9,6 +9,7 @@ Here images lie channels last, [states, H, W, channels], and weights by their ta
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -73,6 +74,32 @@ def taps_back(images: Tensor, pull: Tensor, relu_in: bool, gradient: Tensor) -> 
     )  # fmt: skip
 
 
+class Beside:
+    """Gradients of weights on a stream of their own: nothing on the way back to the images waits for them."""
+
+    def __init__(self, like: Tensor) -> None:
+        self.stream = _side_stream(like.device) if like.is_cuda else None
+        self.read: list[Tensor] = []  # what it reads must not be given away before it has
+
+    def taps_back(self, images: Tensor, pull: Tensor, relu_in: bool, gradient: Tensor) -> None:
+        if self.stream is None:
+            taps_back(images, pull, relu_in, gradient)
+            return
+        self.read += [images, pull]
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            taps_back(images, pull, relu_in, gradient)
+
+    def wait(self) -> None:
+        if self.stream is not None:
+            torch.cuda.current_stream().wait_stream(self.stream)
+
+
+@functools.cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
 def parts_for(images: Tensor, taps: Tensor) -> Tensor:
     """Room for gradients by parts of these images' pixels: [convolutions, parts, those of nine taps and the bias]."""
     *convolutions, _, into, out = taps.shape
@@ -129,9 +156,11 @@ class Shrink(torch.autograd.Function):
     def backward(ctx: Any, pull: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         images, taps, winners = ctx.saved_tensors
         wide = pool_back(pull.contiguous(), winners, *images.shape[1:3])
-        gradient = parts_for(wide, taps)
-        taps_back(images, wide, False, gradient)
-        return convolve(wide, taps, back=True), *summed(gradient, taps)
+        gradient, weights = parts_for(wide, taps), Beside(wide)
+        weights.taps_back(images, wide, False, gradient)
+        pull = convolve(wide, taps, back=True)
+        weights.wait()
+        return pull, *summed(gradient, taps)
 
 
 def residual(images: Tensor, taps: Tensor, biases: Tensor) -> list[Tensor]:
@@ -159,13 +188,14 @@ class Residual(torch.autograd.Function):
     def backward(ctx: Any, pull: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         taps, *seen = ctx.saved_tensors
         pull = pull.contiguous()
-        gradient = parts_for(pull, taps)
+        gradient, weights = parts_for(pull, taps), Beside(pull)
         for block in reversed(range(0, 2 * BLOCKS, 2)):
             outer, inner = seen[block], seen[block + 1]
-            taps_back(inner, pull, False, gradient[block + 1])
+            weights.taps_back(inner, pull, False, gradient[block + 1])
             inner_pull = convolve(pull, taps[block + 1], back=True, gate=inner)
-            taps_back(outer, inner_pull, True, gradient[block])
+            weights.taps_back(outer, inner_pull, True, gradient[block])
             pull = convolve(inner_pull, taps[block], back=True, gate=outer, more=pull)
+        weights.wait()
         return pull, *summed(gradient, taps)
 
 
