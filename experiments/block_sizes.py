@@ -21,12 +21,14 @@ from tightrope import stages
 
 LAYERS = [(42, 32, 32), (42, 32, 64), (21, 64, 64), (11, 64, 64)]  # side, channels in and out
 BATCHES = (64, 256)  # what learns, and what is valued for four updates
-SIZES = [(pixels, warps) for pixels in (32, 64, 128, 256) for warps in (4, 8)]
+SIZES = [(pixels, warps) for pixels in (64, 128, 256) for warps in (4, 8)]
 PARTS = (66, 132, 264)  # of the pixels, in a weights' gradient
 REPEATS = 20
 
 
-def convolution(states: int, layer: tuple[int, int, int], back: bool, size: tuple[int, int]) -> Callable[[], Any]:
+def convolution(
+    states: int, layer: tuple[int, int, int], back: bool, lines: int, size: tuple[int, int]
+) -> Callable[[], Any]:
     side, into, out = layer
     pixels, (block, warps) = states * side * side, size
     dense = {"dtype": torch.bfloat16, "device": "cuda"}
@@ -34,9 +36,10 @@ def convolution(states: int, layer: tuple[int, int, int], back: bool, size: tupl
     images, gate = torch.randn(pixels, goes_in, **dense), torch.randn(pixels, comes_out, **dense)
     taps, bias = torch.randn(9, into, out, **dense) / 20, torch.zeros(comes_out, device="cuda")
     made = torch.empty_like(gate)
-    return lambda: kernels.convolve[triton.cdiv(pixels, block),](
+    return lambda: kernels.convolve[triton.cdiv(states * triton.cdiv(side, lines) * side, block),](
         images, taps, bias, gate, gate, made, pixels, H=side, W=side, IN=goes_in, OUT=comes_out, BACK=back,
-        RELU_IN=not back, BIAS=not back, RELU_OUT=not back, GATE=back, MORE=back, BM=block, num_warps=warps,
+        RELU_IN=not back, BIAS=not back, RELU_OUT=not back, GATE=back, MORE=back, LINES=lines, BM=block,
+        num_warps=warps,
     )  # fmt: skip
 
 
@@ -58,12 +61,17 @@ def cases() -> Iterator[tuple[str, str, Callable[[], Callable[[], Any]]]]:
         name = "{0}x{0}, {1} to {2}".format(*layer)
         for states in BATCHES:
             for back in (False, True) if states == BATCHES[0] else (False,):
-                row = f"{name}, {states} states, {'back' if back else 'forth'}"
-                for size in SIZES:
-                    yield row, str(size), lambda s=states, y=layer, b=back, z=size: convolution(s, y, b, z)
+                for lines in (1, 2):
+                    row = f"{name}, {states} states, {'back' if back else 'forth'}, {lines} lines"
+                    for size in SIZES:
+                        yield (
+                            row,
+                            str(size),
+                            lambda s=states, y=layer, b=back, n=lines, z=size: convolution(s, y, b, n, z),
+                        )
         for parts in PARTS:
             row = f"{name}, {BATCHES[0]} states, weights, {parts} parts"
-            for size in SIZES[:6]:
+            for size in SIZES[:4]:
                 yield row, str(size), lambda y=layer, p=parts, z=size: weights(BATCHES[0], y, p, z)
 
 

@@ -54,10 +54,11 @@ def largest(capability: int) -> int:
         for flags in CONVOLUTIONS:
             ends = {"IN": out, "OUT": into} if flags["BACK"] else {"IN": into, "OUT": out}
             pointers = dict.fromkeys(("images", "taps", "gate", "more", "out"), images)
-            used.append(
-                compiled(kernels.convolve, capability, 4, **pointers, bias=exact, **shape, **ends, **flags,
-                         BM=stages.PIXELS)
-            )  # fmt: skip
+            for lines in (1, 2) if ends["OUT"] <= stages.NARROW else (1,):
+                used.append(
+                    compiled(kernels.convolve, capability, 4, **pointers, bias=exact, **shape, **ends, **flags,
+                             LINES=lines, BM=stages.PIXELS)
+                )  # fmt: skip
         for relu in (True, False):
             used.append(
                 compiled(kernels.taps_back, capability, 4, images=images, pull=images, gradient=exact, **shape, IN=into,

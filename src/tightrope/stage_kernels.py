@@ -46,32 +46,42 @@ def convolve(
     RELU_OUT: tl.constexpr,  # on what comes out
     GATE: tl.constexpr,  # only where `gate` is above zero: the way back through a ReLU
     MORE: tl.constexpr,  # and `more` is added
+    LINES: tl.constexpr,  # of what comes out that share what they read, as if they were so many times the channels
     BM: tl.constexpr,
 ):
-    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    DOWN: tl.constexpr = (H + LINES - 1) // LINES
+    n = tl.program_id(0) * BM + tl.arange(0, BM)
+    y, x = (n // W) % DOWN * LINES, n % W
+    m = (n // (DOWN * W) * H + y) * W + x  # the pixel of the first line
     there = m < pixels
-    y, x = (m % (H * W)) // W, m % W
-    i, o = tl.arange(0, IN), tl.arange(0, OUT)
-    total = tl.zeros((BM, OUT), tl.float32)
-    for tap in range(9):
+    i, o = tl.arange(0, IN), tl.arange(0, LINES * OUT) % OUT
+    line = tl.arange(0, LINES * OUT) // OUT
+    total = tl.zeros((BM, LINES * OUT), tl.float32)
+    for tap in range(3 * (2 + LINES)):
         seen = _shifted(images, m, y, x, tap // 3 - 1, tap % 3 - 1, there, i, H, W, IN)
         if RELU_IN:
             seen = _relu(seen)
+        own = tap - 3 * line  # which of a line's own nine taps this is
         if BACK:  # what a pixel gave to the one above it comes back from there
-            w = tl.load(taps + (8 - tap) * (IN * OUT) + o[None, :] * IN + i[:, None])
+            at = (8 - own)[None, :] * (IN * OUT) + o[None, :] * IN + i[:, None]
         else:
-            w = tl.load(taps + tap * (IN * OUT) + i[:, None] * OUT + o[None, :])
+            at = own[None, :] * (IN * OUT) + i[:, None] * OUT + o[None, :]
+        if LINES == 1:  # noqa: SIM108 (a ternary would be one long line)
+            w = tl.load(taps + at)
+        else:
+            w = tl.load(taps + at, mask=((own >= 0) & (own < 9))[None, :], other=0.0)
         total = tl.dot(seen, w, total, input_precision="tf32x3")
-    at = m[:, None] * OUT + o[None, :]
+    at = (m[:, None] + line[None, :] * W) * OUT + o[None, :]
+    inside = there[:, None] & (y[:, None] + line[None, :] < H)
     if BIAS:
         total += tl.load(bias + o)[None, :]
     if RELU_OUT:
         total = _relu(total)
     if GATE:
-        total = tl.where(tl.load(gate + at, mask=there[:, None], other=0.0) > 0, total, 0.0)
+        total = tl.where(tl.load(gate + at, mask=inside, other=0.0) > 0, total, 0.0)
     if MORE:
-        total += tl.load(more + at, mask=there[:, None], other=0.0).to(tl.float32)
-    tl.store(out + at, total.to(images.dtype.element_ty), mask=there[:, None])
+        total += tl.load(more + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + at, total.to(images.dtype.element_ty), mask=inside)
 
 
 @triton.jit

@@ -24,12 +24,14 @@ from tightrope.fused import STACK
 from tightrope.impala import BLOCKS, CHANNELS, ResidualBlocks
 from tightrope.network import ImplicitBody, QNetwork
 
-PIXELS = 128  # of a program
+# The sizes are an H200's (experiments/block_sizes.py, results/bench), and what smaller GPUs can hold.
+PIXELS, FEW_PIXELS = 128, 64  # of a program; of one where there would not be one for each processor otherwise
+PROCESSORS = 132
+NARROW = 32  # channels up to which a program makes two lines of what comes out, from four that it reads instead of six
 PIXELS_POOLED = 16  # of a program that pools
-PIXELS_BACK = {torch.bfloat16: 64, torch.float32: 32}  # of a step of one that sums gradients: what smaller GPUs hold
-# They are summed over parts first: enough of them to keep an H200 busy, fewer where there are more channels, for what
-# they leave has to be summed too.
-SPAN, MOST_PARTS = 256, 2_816  # pixels of a part at least; parts at most, divided by channels
+PIXELS_BACK = {torch.bfloat16: 64, torch.float32: 32}  # of a step of one that sums gradients
+# They are summed over parts first: so many at most, half of them for small images; and pixels of a part at least.
+MOST_PARTS, SMALL, SPAN = 132, 2**16, 128
 
 
 def fits(network: QNetwork, frame_shape: tuple[int, ...], frame_dtype: torch.dtype, stack: int) -> bool:
@@ -56,10 +58,12 @@ def convolve(
     made = torch.empty(states, height, width, out, dtype=images.dtype, device=images.device)
     check_size(made.shape)
     pixels = states * height * width
-    kernels.convolve[triton.cdiv(pixels, PIXELS),](
+    block = PIXELS if pixels >= PIXELS * PROCESSORS else FEW_PIXELS
+    lines = 2 if out <= NARROW and pixels >= 2 * PIXELS * PROCESSORS else 1
+    kernels.convolve[triton.cdiv(states * triton.cdiv(height, lines) * width, block),](
         images, taps, bias, gate, more, made, pixels, H=height, W=width, IN=into, OUT=out, BACK=back, RELU_IN=relu_in,
         BIAS=bias is not None, RELU_OUT=relu_out, GATE=gate is not None, MORE=more is not None,
-        BM=PIXELS,
+        LINES=lines, BM=block,
     )  # fmt: skip
     return made
 
@@ -103,7 +107,8 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
 def parts_for(images: Tensor, taps: Tensor) -> Tensor:
     """Room for gradients by parts of these images' pixels: [convolutions, parts, those of nine taps and the bias]."""
     *convolutions, _, into, out = taps.shape
-    parts = min(triton.cdiv(MOST_PARTS, out), triton.cdiv(images[..., 0].numel(), SPAN))
+    pixels = images[..., 0].numel()
+    parts = min(MOST_PARTS if pixels >= SMALL else MOST_PARTS // 2, triton.cdiv(pixels, SPAN))
     return torch.empty(*convolutions, parts, (9 * into + 1) * out, device=images.device)
 
 
