@@ -2,7 +2,7 @@
 of published scores: dopamine.csv (rom,agent,frames,training_score), btr.csv (game,frames_millions,score,…) and
 others.csv (source,algorithm,game,frames_millions,score,std,protocol).
 
-Kept are DQN, Rainbow, IQN and BTR at this project's two budgets, 10M and 40M frames, on the paper's 49 games.
+Kept are DQN, Rainbow, IQN, the last two with IMPALA's network, and BTR at this project's two budgets, 10M and 40M frames, on the paper's 49 games.
 """
 
 from __future__ import annotations
@@ -18,6 +18,14 @@ from tightrope.scores import references
 COLUMNS = ("rom", "agent", "frames", "score", "source", "protocol")
 BUDGETS = (10_000_000, 40_000_000)
 DOPAMINE = "Dopamine, published baselines", "training score, mean of 5 seeds, sticky actions 0.25"
+#: Its agents that are kept, by their names here.
+AGENTS = {
+    "DQN": "DQN",
+    "Rainbow": "Rainbow",
+    "IQN": "IQN",
+    "Rainbow [jaxImpala]": "Rainbow, IMPALA",
+    "IQN [jaxImpala]": "IQN, IMPALA",
+}
 BTR = "Beyond The Rainbow (Clark et al., 2024)", "evaluation, ε 0.01"
 
 
@@ -33,8 +41,9 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def landmarks(folder: Path) -> Iterator[tuple[str, str, int, str, str, str]]:
     for row in read(folder / "dopamine.csv"):
-        if row["agent"] in ("DQN", "Rainbow", "IQN") and int(row["frames"]) in BUDGETS and row["rom"] in references():
-            yield row["rom"], f"{row['agent']} (Dopamine)", int(row["frames"]), row["training_score"], *DOPAMINE
+        if row["agent"] in AGENTS and int(row["frames"]) in BUDGETS and row["rom"] in references():
+            agent = f"{AGENTS[row['agent']]} (Dopamine)"
+            yield row["rom"], agent, int(row["frames"]), row["training_score"], *DOPAMINE
     for row in read(folder / "btr.csv"):
         rom, frames = rom_of(row["game"]), int(row["frames_millions"]) * 1_000_000
         if rom is not None and frames in BUDGETS:

@@ -280,6 +280,8 @@ def test_landmarks_are_those_of_their_authors() -> None:
     assert found["DQN (Dopamine)", 10_000_000] == (12.2, 36)
     assert found["Rainbow (Dopamine)", 10_000_000] == (57.3, 158)
     assert found["IQN (Dopamine)", 40_000_000] == (136.1, 1081)
+    assert found["Rainbow, IMPALA (Dopamine)", 10_000_000] == (105.5, 454)
+    assert found["IQN, IMPALA (Dopamine)", 10_000_000] == (112.0, 428)
     assert not any(agent == "BTR" for agent, _ in found), "it has 18 of the 49 games"
     assert all(mark.source and mark.protocol for mark in landmarks())
 
