@@ -2,7 +2,8 @@
 of published scores: dopamine.csv (rom,agent,frames,training_score), btr.csv (game,frames_millions,score,…) and
 others.csv (source,algorithm,game,frames_millions,score,std,protocol).
 
-Kept are DQN, Rainbow, IQN, the last two with IMPALA's network, and BTR at this project's two budgets, 10M and 40M frames, on the paper's 49 games.
+Kept are DQN, Rainbow, IQN, the last two with IMPALA's network too, and BTR, at this project's two budgets, 10M and 40M
+frames, on the paper's 49 games.
 """
 
 from __future__ import annotations

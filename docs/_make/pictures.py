@@ -42,14 +42,14 @@ def take(browser: Browser, rows: Path, name: str, width: int, height: int, scale
 
 
 def headline(rows: Path, out: Path) -> Path:
-    """The rows of study `headline`, as far as it has been run: the games that preset tightrope has, and of the study's
-    arms those that have all of these games."""
+    """The rows of study `headline`, as far as it has been run: the games that have preset tightrope with bounds and
+    without, and of the study's arms those that have all of these games."""
     with open(rows, encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         found = [row for row in reader if row["state"] == "finished"]
-    games = {row["game"] for row in found if row["arm"] == "tightrope"}
-    arms = [arm.name for arm in read("headline").arms]
-    whole = {arm for arm in arms if games <= {row["game"] for row in found if row["arm"] == arm}}
+    games_of = {arm.name: {row["game"] for row in found if row["arm"] == arm.name} for arm in read("headline").arms}
+    games = games_of["tightrope"] & games_of["tightrope-return"]
+    whole = {arm for arm, own in games_of.items() if games <= own}
     with open(out, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, reader.fieldnames or [])
         writer.writeheader()

@@ -19,7 +19,12 @@ COLOURS = 6
 MOST_DRAWN = 8  # arms in one drawing: more could not be told apart
 
 #: Agents of other projects that are drawn, with their shapes; the table of landmarks has them all.
-SHAPES = {"DQN (Dopamine)": "square", "Rainbow (Dopamine)": "triangle", "IQN (Dopamine)": "down", "BTR": "diamond"}
+SHAPES = {
+    "DQN (Dopamine)": "square",
+    "IQN (Dopamine)": "down",
+    "IQN, IMPALA (Dopamine)": "triangle",
+    "BTR": "diamond",
+}
 
 
 @dataclass(frozen=True)
