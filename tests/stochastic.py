@@ -155,13 +155,18 @@ ARMS: dict[str, dict[str, Any]] = {
     "on the state, no upper bounds": {"bound_on": "state", "use_upper": False},
     "on the state, excess, no upper bounds": {"bound_on": "state", "lam_schedule": "excess", "use_upper": False},
 }
-RETURNS: dict[str, Any] = {"quantiles": 8, "k": 0, "use_upper": False, "lam": 1.0}  # preset tightrope's bounds
+RETURNS: dict[str, Any] = {
+    "quantiles": 8,
+    "k": 0,
+    "use_upper": False,
+    "lam": 1.0,
+}  # preset tightrope's bounds, --bounds True
 QUANTILE_ARMS: dict[str, dict[str, Any]] = {
     "no bounds": {"quantiles": 8, "bounds": False},
     "R_j, λ = 1": RETURNS,
     "… `quantile_margin` 1": RETURNS | {"quantile_margin": 1.0},
     "… `quantile_margin` 2": RETURNS | {"quantile_margin": 2.0},
-    "… 1, λ gone after 800 updates: preset `tightrope`'s": RETURNS
+    "… 1, λ gone after 800 updates: preset `tightrope`'s with `--bounds True`": RETURNS
     | {"quantile_margin": 1.0, "lam_schedule": "annealed", "lam_end": 0.0, "lam_steps": 800},
     "… 1, excess": RETURNS | {"quantile_margin": 1.0, "lam_schedule": "excess"},
     "R_j, excess": RETURNS | {"lam_schedule": "excess"},

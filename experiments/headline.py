@@ -1,0 +1,51 @@
+"""Where the method stands at 10M frames: `python experiments/headline.py` prints docs/method.md's table of it.
+
+Of study `headline`'s games and arms: the last evaluation of each finished run in results/atari.csv (of the newest
+commit where there are several), what the paper and other agents score, and the median of the human-normalised scores
+of who has all games.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from tightrope.report.landmarks import landmarks
+from tightrope.report.words import number
+from tightrope.scores import references, summary
+from tightrope.study import read
+
+RESULTS = Path(__file__).parents[1] / "results" / "atari.csv"
+BUDGET = 10_000_000
+
+
+def table() -> dict[str, dict[str, float]]:
+    """Scores by agent and game."""
+    study = read("headline")
+    roms = [game.removeprefix("atari/") for game in study.games]
+    found: dict[str, dict[str, float]] = {arm.name: {} for arm in study.arms}
+    with open(RESULTS, encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            rom = row["game"].removeprefix("atari/")
+            last = row["state"] == "finished" and row["frames"] == row["run_frames"]
+            if last and int(row["frames"]) >= BUDGET and row["arm"] in found and rom in roms:
+                found[row["arm"]][rom] = float(row["score"])  # rows are added behind those that are there
+    found["the paper's own"] = {rom: references()[rom].paper for rom in roms}
+    for mark in landmarks():
+        if mark.frames == BUDGET and mark.rom in roms:
+            found.setdefault(mark.agent, {})[mark.rom] = mark.score
+    return {agent: {rom: scores[rom] for rom in roms if rom in scores} for agent, scores in found.items()}
+
+
+def main() -> None:
+    found = table()
+    roms = list(found["the paper's own"])
+    print("|", " | ".join(["", *roms, "median"]), "|")
+    print("| --- |" + " --- |" * (len(roms) + 1))
+    for agent, scores in found.items():
+        median = f"{summary(scores)[1]:.0f} %" if len(scores) == len(roms) else ""
+        print("|", " | ".join([agent, *(number(scores[rom]) if rom in scores else "" for rom in roms), median]), "|")
+
+
+if __name__ == "__main__":
+    main()
