@@ -375,6 +375,18 @@ def test_workers_are_as_many_as_gpus_or_cores(tmp_path: Path, monkeypatch: pytes
     assert gpus("cuda") == ["4", "7"]
 
 
+def test_who_shares_a_gpu_is_told_of_mps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    monkeypatch.setattr("tightrope.study.local.gpus", lambda device: ["0", "1"])
+    assert "nvidia-cuda-mps-control -d" in LocalPool(tmp_path, [], 3, "auto", 0).hint
+    assert not LocalPool(tmp_path, [], 2, "auto", 0).hint, "a GPU each"
+    (tmp_path / "control").touch()
+    assert not LocalPool(tmp_path, [], 3, "auto", 0).hint, "it runs"
+    monkeypatch.setattr("tightrope.study.local.gpus", lambda device: [])
+    (tmp_path / "control").unlink()
+    assert not LocalPool(tmp_path, [], 3, "cpu", 0).hint, "no GPU"
+
+
 def test_workers_share_the_cores() -> None:
     """No core is left over and none is used twice, unless there are more workers than cores: then each has one."""
     from tightrope.study.local import share

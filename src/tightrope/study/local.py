@@ -28,6 +28,11 @@ def gpus(device: str) -> list[str]:
     return named.split(",") if named else [str(n) for n in range(torch.cuda.device_count())]
 
 
+def mps_runs() -> bool:
+    """Whether NVIDIA's MPS is there, by which kernels of several processes run beside each other."""
+    return Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control").exists()
+
+
 def share(cores: list[int], slot: int, workers: int) -> list[int]:
     """The cores of one worker: parts of equal size, or the cores in turn where there are more workers.
 
@@ -49,6 +54,13 @@ class LocalPool:
         self.workers = workers or len(self.gpus) or cores()
         self._waiting = deque(cells)
         self._running: dict[int, tuple[Cell, subprocess.Popen[bytes]]] = {}  # by slot
+
+    @property
+    def hint(self) -> str:
+        """What to say before cells share a GPU that would take them in turns."""
+        if not self.gpus or self.workers <= len(self.gpus) or mps_runs():
+            return ""
+        return "several runs share a GPU: they are faster by NVIDIA's MPS; start it with  nvidia-cuda-mps-control -d"
 
     @property
     def busy(self) -> bool:

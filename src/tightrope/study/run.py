@@ -46,6 +46,8 @@ def run_study(
             pool: LocalPool | RayPool = RayPool(path, left, ray, study.device, share)
         else:
             pool = LocalPool(path, left, workers, study.device, lock)
+            if pool.hint:
+                print(pool.hint, flush=True)
         try:
             with Show(study, path, part) as show:
                 while pool.busy:
