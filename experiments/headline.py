@@ -1,14 +1,15 @@
-"""Where the method stands at 10M frames: `python experiments/headline.py` prints docs/method.md's table of it.
+"""Where the method stands at 10M frames: `python experiments/headline.py` prints what docs/method.md's table has of it.
 
 Of study `headline`'s games and arms: the last evaluation of each finished run in results/atari.csv (of the newest
-commit where there are several), what the paper and other agents score, and the median of the human-normalised scores
-of who has all games.
+commit where a seed was run again), means over seeds; what the paper and other agents score; and the median of the
+human-normalised scores of who has all games.
 """
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
+from statistics import fmean
 
 from tightrope.report.landmarks import landmarks
 from tightrope.report.words import number
@@ -23,13 +24,15 @@ def table() -> dict[str, dict[str, float]]:
     """Scores by agent and game."""
     study = read("headline")
     roms = [game.removeprefix("atari/") for game in study.games]
-    found: dict[str, dict[str, float]] = {arm.name: {} for arm in study.arms}
+    runs: dict[str, dict[str, dict[str, float]]] = {arm.name: {} for arm in study.arms}  # by arm, game and seed
     with open(RESULTS, encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             rom = row["game"].removeprefix("atari/")
             last = row["state"] == "finished" and row["frames"] == row["run_frames"]
-            if last and int(row["frames"]) >= BUDGET and row["arm"] in found and rom in roms:
-                found[row["arm"]][rom] = float(row["score"])  # rows are added behind those that are there
+            if last and int(row["frames"]) >= BUDGET and row["arm"] in runs and rom in roms:
+                # Rows are added behind those that are there.
+                runs[row["arm"]].setdefault(rom, {})[row["seed"]] = float(row["score"])
+    found = {arm: {rom: fmean(seeds.values()) for rom, seeds in own.items()} for arm, own in runs.items()}
     found["the paper's own"] = {rom: references()[rom].paper for rom in roms}
     for mark in landmarks():
         if mark.frames == BUDGET and mark.rom in roms:

@@ -155,12 +155,8 @@ ARMS: dict[str, dict[str, Any]] = {
     "on the state, no upper bounds": {"bound_on": "state", "use_upper": False},
     "on the state, excess, no upper bounds": {"bound_on": "state", "lam_schedule": "excess", "use_upper": False},
 }
-RETURNS: dict[str, Any] = {
-    "quantiles": 8,
-    "k": 0,
-    "use_upper": False,
-    "lam": 1.0,
-}  # preset tightrope's bounds, --bounds True
+# Preset tightrope's bounds, where they are switched on.
+RETURNS: dict[str, Any] = {"quantiles": 8, "k": 0, "use_upper": False, "lam": 1.0}
 QUANTILE_ARMS: dict[str, dict[str, Any]] = {
     "no bounds": {"quantiles": 8, "bounds": False},
     "R_j, λ = 1": RETURNS,

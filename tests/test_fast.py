@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import os
 import subprocess
@@ -15,15 +14,7 @@ import pytest
 import torch
 
 from tightrope.config import preset
-from tightrope.fast import (
-    CapturedUpdates,
-    captured,
-    compile_optimiser,
-    compile_parts,
-    learn_groups,
-    speed_up,
-    speed_up_actor,
-)
+from tightrope.fast import CapturedUpdates, captured, compile_optimiser, compile_parts, speed_up, speed_up_actor
 from tightrope.learner import Learner
 from tightrope.memory import Memory
 from tightrope.network import Form, QNetwork, build_network, stacked
@@ -124,7 +115,7 @@ def compare_impala(
 
     if parts:
         entrance.PARTS, stages.MOST_PARTS = parts, 2 * parts
-        stages.PROCESSORS = 1  # as if the images were large
+        stages.PROCESSORS = 0  # as if the images were large
     draw = torch.Generator().manual_seed(states)
     form = Form(dueling=True, quantiles=8, width=width, spectral_norm=True, implicit=True)
     plain = build_network("impala", (4, *shape), 6, 1 / 255, 3, form).to(device)
@@ -255,11 +246,10 @@ EVERYTHING: dict[str, Any] = {
     "upper_draws": 2, "draw": "slide", "horizon": "episode", "upper_settled": 0.5, "margin": 0.5,
     "quantile_margin": 0.5, "expectile": 0.8,
 }  # fmt: skip
-#: What excludes each other, and what has another path, in parts.
+#: What excludes each other, and what has another path, in two parts.
 PARTS: dict[str, dict[str, Any]] = {
     "multipliers": {"lam_schedule": "multipliers", "bound_on": "state"},
     "excess": {"lam_schedule": "excess", "bound_on": "action"},
-    "ahead": {"margin": 0.0},  # by which groups are valued one after the other
 }
 
 
@@ -374,38 +364,11 @@ def test_what_training_on_a_cpu_runs_equals_the_plain_update() -> None:
     assert (moved(quick, "small") - expected).norm() < 1e-4 * expected.norm()
 
 
-@pytest.mark.parametrize("margin", [0.0, 0.5])
-def test_a_group_is_valued_before_the_one_before_it_is_learned_from(margin: float) -> None:
-    """By its priorities and its picks of then; with a margin, which asks what was just learned, after it."""
-    fields: dict[str, Any] = {"double": True, "priority": "error", "margin": margin, "learning_rate": 0.001}
-    turns, ahead, found = (made("cpu", "small", **fields) for _ in range(3))
-    chances = [turns[0].draw(turns[1]) for _ in range(3)]
-    for each in chances:
-        turns[0].learn_all(turns[1], turns[0].prepare(turns[1], each))
-    learner, replay = ahead
-    batches = [learner.prepare(replay, chances[0]), learner.prepare(replay, chances[1])]
-    learner.learn_all(replay, batches[0])
-    batches.append(learner.prepare(replay, chances[2]))
-    for batch in batches[1:]:
-        learner.learn_all(replay, batch)
-    if not margin:
-        found[0].picker = copy.deepcopy(found[0].online)
-        for tensor in found[0].picker.parameters():
-            tensor.data.zero_()  # it follows when a group is sampled
-    learn_groups(*found, chances)
-    expected, other = (turns, ahead) if margin else (ahead, turns)
-    assert torch.equal(moved(found[0], "small"), moved(expected[0], "small"))
-    assert not torch.equal(moved(found[0], "small"), moved(other[0], "small"))
-
-
 @gpu
 @pytest.mark.parametrize(
     ("network", "part"),
-    [
-        ("small", "multipliers"), ("small", "excess"), ("small", "ahead"),
-        ("impala", "multipliers"), ("impala", "excess"), ("impala", "ahead"),
-    ],
-)  # fmt: skip
+    [("small", "multipliers"), ("small", "excess"), ("impala", "multipliers"), ("impala", "excess")],
+)
 def test_with_every_switch_the_captured_update_equals_the_plain_one(network: str, part: str) -> None:
     """As below; each with its own replay, for an update leaves notes there."""
     impala = network == "impala"
@@ -414,10 +377,11 @@ def test_with_every_switch_the_captured_update_equals_the_plain_one(network: str
     fast, own = made("cuda", network, **fields)
     speed_up(fast, own, torch.float32)
     assert isinstance(fast.captured, CapturedUpdates)
-    assert fast.values_ahead == (part == "ahead")
+    assert not fast.prepares_ahead
     fast.update(own)
     plain.schedule()
-    learn_groups(plain, replay, fast.captured.chances)
+    for chances in fast.captured.chances:
+        plain.learn_all(replay, plain.prepare(replay, chances))
     expected = moved(plain, network)
     assert (moved(fast, network) - expected).norm() < 0.01 * expected.norm()
     told = plain.read_telemetry()

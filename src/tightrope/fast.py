@@ -1,24 +1,22 @@
 """The same updates, faster: on a GPU compiled and captured as one CUDA graph. learner.py is the algorithm; this is not.
 
-What is captured are `Learner`'s own functions, several groups at once: while one group learns, the next is valued by
-the target network beside it. What is compiled are the pure parts. The one thing written twice is the networks'
-arithmetic (the paper's in fused.py, IMPALA's convolutions in entrance.py and stages.py), and tests show that it is the
-plain networks'.
+What is captured are `Learner`'s own functions, several groups at once: while one group learns, the next is sampled and
+valued by the target network beside it, where neither depends on the other. What is compiled are the pure parts. The one
+thing written twice is the networks' arithmetic (the paper's in fused.py, IMPALA's convolutions in entrance.py and
+stages.py), and tests show that it is the plain networks'.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import torch
 
 from tightrope.actor import Actor
-from tightrope.learner import Batch, Learner
+from tightrope.learner import Learner
 from tightrope.network import QNetwork
-from tightrope.replay import Chances, Replay, Window
+from tightrope.replay import Replay
 
 WARM_UPS = 3
 OPTIONS: dict[str, Any] = {"fullgraph": True, "dynamic": False}
@@ -29,8 +27,6 @@ def speed_up(learner: Learner, replay: Replay, dtype: torch.dtype = torch.bfloat
     """Captures the learner's updates over this replay. The replay must hold rows; nothing is learned here."""
     if learner.device.type != "cuda":
         raise ValueError("capture needs a GPU")
-    if learner.config.double and learner.values_ahead:
-        learner.picker = copy.deepcopy(learner.online).requires_grad_(False)
     compile_parts(learner, replay, dtype)
     # As many groups as one step of all environments makes due, in step with the target network.
     groups = learner.config.target_every_updates // learner.group_size
@@ -43,11 +39,9 @@ def compile_parts(learner: Learner, replay: Replay, dtype: torch.dtype = torch.f
     """The pure parts of an update, compiled for the shapes at hand, and the networks in their faster form."""
     for name in COMPILED:
         setattr(learner, name, torch.compile(getattr(learner, name), **OPTIONS))
-    for name, moves_all in (("online", learner.moves_all), ("target", False), ("picker", False)):
+    for name, moves_all in (("online", learner.moves_all), ("target", False)):
         network = getattr(learner, name)
-        if network is not None:
-            quicker = quick(network, learner.config.batch_size, replay, dtype, fuse, moves_all)
-            setattr(learner, name, quicker)
+        setattr(learner, name, quick(network, learner.config.batch_size, replay, dtype, fuse, moves_all))
 
 
 def quick(
@@ -104,7 +98,17 @@ class CapturedUpdates:
         warm_up(lambda: learner.group(replay))
         with torch.cuda.graph(self.graph, stream=main):
             self.chances = [learner.draw(replay) for _ in range(groups)]
-            learn_groups(learner, replay, self.chances, beside)
+            # All batches stay referenced until the end: memory of one stream must not be given to the other.
+            batches = [learner.prepare(replay, self.chances[0])]
+            for group in range(groups):
+                beside.wait_stream(main)
+                if group + 1 < groups and learner.prepares_ahead:
+                    with torch.cuda.stream(beside):
+                        batches.append(learner.prepare(replay, self.chances[group + 1]))
+                learner.learn_all(replay, batches[group])
+                main.wait_stream(beside)
+                if group + 1 < groups and not learner.prepares_ahead:
+                    batches.append(learner.prepare(replay, self.chances[group + 1]))
         with torch.no_grad():
             for tensor, value in zip(changed, before, strict=True):
                 tensor.copy_(value)
@@ -115,46 +119,6 @@ class CapturedUpdates:
 
     def __call__(self) -> None:
         self.graph.replay()
-
-
-def learn_groups(
-    learner: Learner, replay: Replay, chances: list[Chances], beside: torch.cuda.Stream | None = None
-) -> None:
-    """Groups of updates one after the other; while one is learned from, the next is valued on the stream beside.
-
-    What learning changes (priorities, the network that picks) is read before that: samples and picks are those of a
-    group earlier than they would be one after the other.
-    """
-    apart = learner.priorities is None and learner.picker is None  # of all that learning changes
-    # All stay referenced until the end: memory of one stream must not be given to the other.
-    windows: list[Window] = []
-    batches: list[Batch] = []
-
-    def sample() -> None:
-        windows.append(learner.sample(replay, chances[len(windows)]))
-
-    def value() -> None:
-        batches.append(learner.value(replay, windows[-1], chances[len(batches)]))
-
-    sample()
-    value()
-    for group in range(len(chances)):
-        ahead = learner.values_ahead and group + 1 < len(chances)
-        if ahead and not apart:
-            sample()
-        if beside is not None:
-            beside.wait_stream(torch.cuda.current_stream())
-        with nullcontext() if beside is None else torch.cuda.stream(beside):
-            if ahead and apart:
-                sample()
-            if ahead:
-                value()
-        learner.learn_all(replay, batches[group])
-        if beside is not None:
-            torch.cuda.current_stream().wait_stream(beside)
-        if not ahead and group + 1 < len(chances):
-            sample()
-            value()
 
 
 def speed_up_actor(actor: Actor, network: QNetwork) -> None:

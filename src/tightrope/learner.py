@@ -95,9 +95,8 @@ class Learner:
         self.settling = Settling(config.upper_settled, device) if config.upper_settled else None
         #: Whether the gradient is that of all actions of a state, and not of the one that was taken alone.
         self.moves_all = config.bounds and config.bound_on == "state"
-        #: Whether a group may be valued before the group before it was learned from: what luck is, is asked anew.
-        self.values_ahead = self.luck is None
-        self.picker: QNetwork | None = None  # by fast.py: the online network as it was when a group was sampled
+        #: Whether a group's samples and targets depend on nothing that the group before it changes.
+        self.prepares_ahead = not (config.double or config.priority != "none" or self.luck is not None)
         # By `keep_notes`, where a switch asks for them.
         self.lacks_notes = needed_notes(config) > 0
         self.priorities: Priorities | None = None
@@ -131,21 +130,14 @@ class Learner:
 
     @torch.no_grad()
     def prepare(self, replay: Replay, chances: Chances) -> Batch:
-        """Samples with their targets and bounds."""
-        return self.value(replay, self.sample(replay, chances), chances)
-
-    @torch.no_grad()
-    def value(self, replay: Replay, window: Window, chances: Chances) -> Batch:
-        """These samples with their targets and bounds."""
+        """Samples with their targets and bounds. Only what `prepares_ahead` names depends on the online network."""
+        window = self.sample(replay, chances)
         picks = self.picks(replay, window) if self.config.double else None
         levels_BN = window.rewards_BH[:, :0] if chances.levels is None else chances.levels
         values = self.values(replay, window)
         return Batch(window.rows_BS, window.actions_B, *self.bounds(window, values, picks), levels_BN)
 
     def sample(self, replay: Replay, chances: Chances) -> Window:
-        """Samples, and the network that will pick in them stands still from now on."""
-        if self.picker is not None:
-            self.picker.follow(self.online)
         return replay.sample(self.config.batch_size * self.group_size, self.reach, chances, self.priorities)
 
     @torch.no_grad()
@@ -164,8 +156,7 @@ class Learner:
         states = window.ahead_rows_BAS
         if self.config.munchausen:
             states = torch.cat([states, window.rows_BS[:, None]], dim=1)
-        picker = self.online if self.picker is None else self.picker
-        return self.means(picker.at(replay.by_row, states))
+        return self.means(self.online.at(replay.by_row, states))
 
     @torch.no_grad()
     def bounds(
@@ -188,7 +179,10 @@ class Learner:
             lower_B = torch.where(window.ended_B, -torch.inf, lower_B)
             upper_B = torch.where(window.ended_B, torch.inf, upper_B)
             by_return_B = by_return_B & ~window.ended_B
-        return y_B, lower_B, upper_B, by_return_B, spread_BN, window.share_B
+        share_B = torch.ones_like(y_B)
+        if self.priorities is not None:
+            share_B = self.priorities.shares[window.rows_BS[:, -1]]
+        return y_B, lower_B, upper_B, by_return_B, spread_BN, share_B
 
     def through(self, window: Window, values_BA: Tensor) -> Tensor:
         """What the sample is worth by way of each state ahead, if those are worth this."""

@@ -48,7 +48,6 @@ class Window(NamedTuple):
     behind_exists_BC: Tensor
     times_B: Tensor  # which rows these are, for tests and priorities
     envs_B: Tensor
-    share_B: Tensor  # by which the sample was drawn, 1 where all are drawn alike
 
 
 @dataclass(frozen=True)
@@ -377,16 +376,12 @@ class Replay:
             behind_exists_BC=behind_exists,
             times_B=times_B,
             envs_B=envs_B,
-            share_B=torch.ones_like(self.rewards[0, 0]).expand(len(times_B)),
         )
 
     def sample(self, batch_size: int, reach: Reach, chances: Chances, priorities: Priorities | None = None) -> Window:
         """A batch drawn from the valid rows, uniformly or by priority."""
         times_B, envs_B = self.centres(chances.centres, batch_size, reach, priorities)
-        window = self.window(times_B, envs_B, reach, chances)
-        if priorities is None:
-            return window
-        return window._replace(share_B=priorities.shares[window.rows_BS[:, -1]])
+        return self.window(times_B, envs_B, reach, chances)
 
 
 def _drawn(first: int, available_B: Tensor, chance_BD: Tensor, slide: Tensor | None = None) -> Tensor:

@@ -24,7 +24,8 @@ from tightrope.fused import STACK
 from tightrope.impala import BLOCKS, CHANNELS, ResidualBlocks
 from tightrope.network import ImplicitBody, QNetwork
 
-# The sizes are an H200's (experiments/block_sizes.py, results/bench), and what smaller GPUs can hold.
+# The sizes are an H200's (experiments/block_sizes.py, results/bench), and what smaller GPUs can hold; two lines at once
+# have not been timed by themselves.
 PIXELS, FEW_PIXELS = 128, 64  # of a program; of one where there would not be one for each processor otherwise
 PROCESSORS = 132
 NARROW = 32  # channels up to which a program makes two lines of what comes out, from four that it reads instead of six
