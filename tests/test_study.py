@@ -375,6 +375,13 @@ def test_workers_are_as_many_as_gpus_or_cores(tmp_path: Path, monkeypatch: pytes
     assert gpus("cuda") == ["4", "7"]
 
 
+def test_preset_tightrope_minatar_is_what_study_steps_found() -> None:
+    """But for how long it runs, and for MinAtar's own stickiness."""
+    cell = next(cell for cell in read("steps").cells if cell.arm.name == "lower-1-drawn-expectile")
+    found, expected = asdict(preset("tightrope-minatar")), asdict(cell.config)
+    assert {name for name in found if found[name] != expected[name]} == {"frames", "sticky", "save_replay"}
+
+
 def test_who_shares_a_gpu_is_told_of_mps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
     monkeypatch.setattr("tightrope.study.local.gpus", lambda device: ["0", "1"])
