@@ -7,7 +7,6 @@ Kernels are compiled by as many processes as there are cores, then timed one aft
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -18,6 +17,7 @@ import triton
 
 from tightrope import stage_kernels as kernels
 from tightrope import stages
+from tightrope.device import cores
 
 LAYERS = [(42, 32, 32), (42, 32, 64), (21, 64, 64), (11, 64, 64)]  # side, channels in and out
 BATCHES = (64, 256)  # what learns, and what is valued for four updates
@@ -89,10 +89,6 @@ def attempt(make: Callable[[], Callable[[], Any]]) -> Callable[[], Any] | None:
     except triton.runtime.errors.OutOfResources:
         return None
     return work
-
-
-def cores() -> int:
-    return min(12, os.cpu_count() or 1)
 
 
 def microseconds(work: Callable[[], Any]) -> float:

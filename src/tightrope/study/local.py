@@ -60,7 +60,7 @@ class LocalPool:
         """What to say before cells share a GPU that would take them in turns."""
         if not self.gpus or self.workers <= len(self.gpus) or mps_runs():
             return ""
-        return "several runs share a GPU: they are faster by NVIDIA's MPS; start it with  nvidia-cuda-mps-control -d"
+        return "several runs share a GPU: they may be faster by NVIDIA's MPS; start it with  nvidia-cuda-mps-control -d"
 
     @property
     def busy(self) -> bool:
