@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from tightrope.bounds import lower_bounds, upper_bounds
 from tightrope.config import Config
-from tightrope.network import stacked
 from tightrope.replay import Replay, Window
 
 
@@ -159,7 +157,7 @@ def largest_bound(e: Episode, j: int, written: int, gamma: float) -> float:
 class PaperUpdate:
     """The update of the paper, of the released program and of plain DQN, from one end to the other and with no switch:
     what it was before there were any. In float32 and in the order of the formulas, so that it is the learner's bit for
-    bit."""
+    bit. Of the code it takes what a window is, and nothing that it computes."""
 
     def __init__(self, body: torch.nn.Module, config: Config) -> None:
         self.online, self.target = copy.deepcopy(body), copy.deepcopy(body)
@@ -170,27 +168,38 @@ class PaperUpdate:
     def follow(self) -> None:
         self.target = copy.deepcopy(self.online)
 
+    @staticmethod
+    def images(replay: Replay, rows: torch.Tensor) -> torch.Tensor:
+        """The frames of each state one behind another; row -1 is from before its episode, and black."""
+        frames = replay.by_row[rows].float()
+        return torch.where((rows < 0).view(*rows.shape, *[1] * (frames.dim() - 2)), 0.0, frames).flatten(1, 2)
+
     def update(self, replay: Replay, window: Window) -> None:
         config, gamma = self.config, self.config.gamma
         states = torch.cat([window.ahead_rows_BAS, window.behind_rows_BCS], dim=1)
         with torch.no_grad():
-            values = self.target(stacked(replay.by_row, states.flatten(0, 1)).float()).view(*states.shape[:2], -1)
+            values = self.target(self.images(replay, states.flatten(0, 1))).view(*states.shape[:2], -1)
         ahead = window.ahead_offsets_BA.shape[1]
-        lower_BA = lower_bounds(window.rewards_BH, window.terminal_BH, window.ahead_exists_BA, window.ahead_offsets_BA,
-                                values[:, :ahead].amax(-1), gamma)  # fmt: skip
+        sums = (window.rewards_BH * gamma ** torch.arange(window.rewards_BH.shape[1]).float()).cumsum(1)
+        last = window.ahead_offsets_BA - 1
+        worth = gamma ** window.ahead_offsets_BA.float() * values[:, :ahead].amax(-1)
+        lower_BA = sums.gather(1, last) + torch.where(window.terminal_BH.gather(1, last), 0.0, worth)
+        lower_BA = torch.where(window.ahead_exists_BA, lower_BA, -math.inf)
         y = lower_BA[:, 0]
         low, high = torch.full_like(y, -math.inf), torch.full_like(y, math.inf)
         if config.bounds:
             low = torch.cat([low[:, None], lower_BA[:, 1:], window.returns_B.nan_to_num(nan=-math.inf)[:, None]], 1)
             low = low.amax(1)
             taken = values[:, ahead:].gather(2, window.behind_actions_BC[..., None])[..., 0]
-            high = upper_bounds(window.rewards_BM, window.behind_exists_BC, window.behind_offsets_BC, taken, gamma)
-            high = high.amin(1)
+            offsets, count = window.behind_offsets_BC, window.rewards_BM.shape[1]
+            sums = (window.rewards_BM * gamma ** -torch.arange(1, count + 1).float()).cumsum(1)
+            high = gamma ** -offsets.float() * taken - sums.gather(1, offsets - 1)
+            high = torch.where(window.behind_exists_BC, high, math.inf).amin(1)
         if not config.bounds_at_end:
             y = torch.where(window.ended_B & ~window.returns_B.isnan(), window.returns_B, y)
             low = torch.where(window.ended_B, -math.inf, low)
             high = torch.where(window.ended_B, math.inf, high)
-        values = self.online(stacked(replay.by_row, window.rows_BS).float())
+        values = self.online(self.images(replay, window.rows_BS))
         q = values.gather(1, window.actions_B[:, None])[:, 0]
         with torch.no_grad():
             below, above = low > q + config.slack, high < q - config.slack

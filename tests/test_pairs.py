@@ -1,7 +1,8 @@
 """Every pair of switches trains together: a few hundred updates on a small game, without error and with finite numbers.
 
 There are too many combinations of all switches to train; but few runs are enough for every *pair* of settings to occur
-in one of them.
+in one of them. Most switches say something of the bounds: all pairs occur with bounds, and those of the others without
+them too, where the former would do nothing.
 """
 
 from __future__ import annotations
@@ -19,24 +20,30 @@ from tightrope.config import preset
 from tightrope.run import Description, RunFolder
 from tightrope.trainer import Trainer
 
-#: Each switch with its settings; the first is the paper's.
-SWITCHES: dict[str, list[dict[str, Any]]] = {
-    "bounds": [{}, {"bounds": False}],
+#: Each switch with its settings; the first is the paper's. These act with bounds and without.
+LEARNING: dict[str, list[dict[str, Any]]] = {
     "double": [{}, {"double": True}],
     "dueling": [{}, {"dueling": True}],
-    "quantiles": [
-        {},
-        {"quantiles": 5},
-        {"quantiles": 3, "implicit": True},
-        {"quantiles": 5, "quantile_margin": 0.5},
-    ],
+    "quantiles": [{}, {"quantiles": 5}, {"quantiles": 3, "implicit": True}],
     "n-step": [{}, {"n_step": 3}, {"n_step": 7}],
-    "priority": [{}, {"priority": "error"}, {"priority": "violation"}],
+    "priority": [{}, {"priority": "error"}],
     "munchausen": [{}, {"munchausen": 0.9}],
     "optimiser": [{}, {"optimiser": "adam"}],
     "gradient": [{}, {"gradient_norm": 10.0}],
-    "network": [{}, {"network": "impala", "spectral_norm": True}],
-    "updates": [{}, {"updates_when_due": 2, "update_every_steps": 8}],
+    "network": [{}, {"network": "impala", "spectral_norm": True}, {"network": "impala", "width": 2}],
+    "updates": [{}, {"updates_when_due": 2}],
+    "ends": [{}, {"bounds_at_end": False, "cut_return": "mean_q"}],
+    "samples": [{}, {"sample_unfinished": False}],
+    "environments": [{}, {"num_envs": 1, "update_group": 1}, {"overlap": True}],
+}
+#: And these with bounds alone.
+BOUNDS: dict[str, list[dict[str, Any]]] = {
+    "quantiles": [
+        *LEARNING["quantiles"],
+        {"quantiles": 5, "quantile_margin": 0.5},
+        {"quantiles": 3, "implicit": True, "quantile_margin": 1.0},
+    ],
+    "priority": [*LEARNING["priority"], {"priority": "violation"}],
     "lambda": [
         {},
         {"lam_schedule": "annealed", "lam_end": 0.5, "lam_steps": 200},
@@ -48,17 +55,16 @@ SWITCHES: dict[str, list[dict[str, Any]]] = {
     "penalty": [{}, {"penalty": "absolute"}, {"penalty": "huber", "penalty_width": 0.1}],
     "choice": [
         {},
-        {"lower_draws": 2, "upper_draws": 2},
+        {"k": 0},
+        {"lower_draws": 1, "upper_draws": 2},
         {"lower_draws": 2, "upper_draws": 2, "draw": "slide", "slide_steps": 200},
     ],
     "horizon": [{}, {"horizon": "episode"}],
     "upper": [{}, {"upper_settled": 0.5}, {"use_upper": False}],
     "margin": [{}, {"margin": 1.0, "margin_updates": 50}],
     "return": [{}, {"use_return": False}],
-    "program": [{}, {"bounds_at_end": False, "cut_return": "mean_q", "both_violated": "mean", "slack": 0.1}],
+    "both": [{}, {"both_violated": "mean", "slack": 0.1}],
     "rescale": [{}, {"rescale": False}],
-    "samples": [{}, {"sample_unfinished": False}],
-    "environments": [{}, {"num_envs": 1, "update_group": 1}],
 }
 
 
@@ -97,7 +103,13 @@ def covering(sizes: dict[str, int], seed: int) -> list[dict[str, int]]:
     return runs
 
 
-RUNS = covering({name: len(settings) for name, settings in SWITCHES.items()}, 1)
+#: Whether there are bounds, and the switches that act then.
+SWITCHES = {True: LEARNING | BOUNDS, False: LEARNING}
+RUNS = [
+    (bounds, run)
+    for bounds, switches in SWITCHES.items()
+    for run in covering({name: len(settings) for name, settings in switches.items()}, 4)  # of a few the shortest list
+]
 
 
 class Corridor(gymnasium.Env[np.ndarray, int]):
@@ -123,24 +135,43 @@ class Corridor(gymnasium.Env[np.ndarray, int]):
         return self.seen(), reward, self.place == 7 or action == 3, self.steps == 15, {}
 
 
-def test_every_pair_of_settings_is_in_some_run() -> None:
-    for (a, first), (b, second) in combinations(SWITCHES.items(), 2):
-        for i in range(len(first)):
-            for j in range(len(second)):
-                assert any(run[a] == i and run[b] == j for run in RUNS), (a, first[i], b, second[j])
+def test_every_pair_of_settings_is_in_some_run_where_both_act() -> None:
+    for bounds, switches in SWITCHES.items():
+        runs = [run for has_bounds, run in RUNS if has_bounds == bounds]
+        for (a, first), (b, second) in combinations(switches.items(), 2):
+            for i in range(len(first)):
+                for j in range(len(second)):
+                    assert any(run[a] == i and run[b] == j for run in runs), (a, first[i], b, second[j])
 
 
 @pytest.mark.parametrize("number", range(len(RUNS)))
-def test_trains(tmp_path: Path, number: int) -> None:
-    fields: dict[str, Any] = {}
-    for name, setting in RUNS[number].items():
-        fields |= SWITCHES[name][setting]
-    config = preset("minatar").replace(**{
-        "num_envs": 4, "frames": 750, "learn_start_steps": 100, "replay_rows": 600, "batch_size": 8, "sticky": 0.0,
+def test_pairs_train(tmp_path: Path, number: int) -> None:
+    bounds, run = RUNS[number]
+    fields: dict[str, Any] = {"bounds": bounds}
+    for name, setting in run.items():
+        fields |= SWITCHES[bounds][name][setting]
+    trains(tmp_path, "minatar", {"network": "small"} | fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [("tightrope", {}), ("tightrope", {"bounds": True}), ("tightrope-small", {}), ("tightrope-minatar", {}),
+     ("released", {}), ("released-close", {})],
+)  # fmt: skip
+def test_presets_train(tmp_path: Path, name: str, fields: dict[str, Any]) -> None:
+    """With all that a preset combines, in smaller numbers."""
+    small = {"gradient_norm": 80.0} if name == "tightrope" else {}
+    trains(tmp_path, name, small | fields)
+
+
+def trains(tmp_path: Path, name: str, fields: dict[str, Any]) -> None:
+    config = preset(name).replace(**{
+        "num_envs": 4, "frames": 1_000, "learn_start_steps": 100, "replay_rows": 600, "batch_size": 8, "sticky": 0.0,
         "target_every_steps": 40, "update_every_steps": 4, "epsilon_decay_steps": 400, "update_group": 2,
-        "priority_beta_steps": 200, "eval_every_epochs": 0, "save_replay": False, "network": "small",
+        "priority_beta_steps": 200, "eval_every_epochs": 0, "save_replay": False, "max_game_frames": 0,
+        "skip_start_rows": 0, "life_noops": 0,
     } | fields)  # fmt: skip
-    description = Description("custom", "minatar", 0, "cpu", config)
+    description = Description("custom", name, 0, "cpu", config)
     trainer = Trainer(description, RunFolder(tmp_path / "run"), env=Corridor)
     trainer.folder.create(description)
     trainer.start()
@@ -149,13 +180,15 @@ def test_trains(tmp_path: Path, number: int) -> None:
     trainer.close()
     assert trainer.started_at is not None
     due = config.updates_due(trainer.steps - trainer.started_at)
-    assert due - trainer.learner.at_once < trainer.learner.updates <= due
-    assert due > 150
-    for name, tensor in trainer.learner.state().items():
-        if not name.startswith("telemetry.") and tensor.is_floating_point() and tensor.dim():
-            # A row that was never sampled has no bound of its episode yet.
+    # What plays beside the learning makes due what is learned after it.
+    assert due - trainer.learner.at_once - trainer.learner.due_at_once < trainer.learner.updates <= due
+    assert trainer.learner.updates > 200
+    for part, tensor in trainer.learner.state().items():
+        if not part.startswith("telemetry.") and tensor.is_floating_point():
             assert not tensor.isnan().any()
             assert not (tensor == torch.inf).any()
+            # A row that was never sampled has no bound of its episode yet.
+            assert part == "episode_bound" or not (tensor == -torch.inf).any()
     for weights, start in zip(trainer.network.parameters(), before, strict=True):
         assert weights.isfinite().all()
         assert weights.abs().max() < 100

@@ -169,3 +169,22 @@ def test_an_evaluation_that_a_signal_stops_is_made_up_for_where_it_was(tmp_path:
             runs.append([(row["frames"], row["score"]) for row in RunFolder(folder.path).evaluations()])
         assert runs[0] == runs[1]
         assert len(runs[0]) == frames // at
+
+
+@pytest.mark.parametrize(("overlap", "behind"), [(True, 3.0), (False, 0.0)])
+def test_how_old_the_weights_are_by_which_it_acts(tmp_path: Path, overlap: bool, behind: float) -> None:
+    """Two halves of 6 environments in turn, an update for every 2 steps: between a half's taking over of the weights and
+    its next actions the other half's 6 steps are learned from, so 3 updates. One after the other nothing is missed."""
+    numbers = {"num_envs": 12, "update_every_steps": 2, "update_group": 1, "learn_start_steps": 120, "frames": 1_200,
+               "log_frames": 120, "eval_every_epochs": 0, "replay_rows": 1_200, "overlap": overlap}  # fmt: skip
+    description = Description("maze", "maze", 0, "cpu", preset("maze").replace(**numbers))
+    trainer = Trainer(description, RunFolder(tmp_path / "run"))
+    trainer.folder.create(description)
+    trainer.start()
+    lines = list(trainer.train())
+    trainer.close()
+    assert lines[0]["updates_behind"] == 0, "nothing had been learned"
+    # Steps that end a game are followed by a reset, which makes no update due.
+    found = [line["updates_behind"] for line in lines[3:]]
+    assert found == pytest.approx([behind] * len(found), abs=0.5)
+    assert len(found) > 3

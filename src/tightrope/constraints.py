@@ -43,6 +43,10 @@ class Multipliers:
         self.upper[rows_B] = (high_B + self.step * (q_B - upper_B)).clamp(0, self.largest)
         return lower_B + low_B, upper_B - high_B
 
+    def means(self) -> dict[str, float]:
+        """Of each kind, over the rows that have one. Waits for the device."""
+        return {name: float(kept[kept > 0].mean()) if (kept > 0).any() else 0.0 for name, kept in self.state().items()}
+
     def state(self) -> dict[str, Tensor]:
         return {"lower_multiplier": self.lower, "upper_multiplier": self.upper}
 

@@ -424,6 +424,8 @@ class Learner:
         means = self.telemetry.read()
         if means and self.luck is not None:
             means["noise"] = float(self.luck.noise)
+        if means and self.multipliers is not None:
+            means |= self.multipliers.means()
         if means and self.excess is not None:
             means["lower_excess"], means["upper_excess"] = self.excess.shares.tolist()
         if means and self.settling is not None:
