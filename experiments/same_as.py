@@ -1,7 +1,7 @@
 """Whether the presets learn what they learned at an earlier commit: `python experiments/same_as.py 2f3d713`.
 
-That one is the last before the switches beyond the paper. Short runs on a CPU, by the code of the commit and by today's,
-from the same seed: on the maze, on MinAtar's Breakout and on Pong. The weights that come of them must be the same bit
+That one is the last before the switches beyond the paper. Short runs on a CPU, by the code of the commit and by that of
+today, from the same seed: on the maze, on MinAtar's Breakout and on Pong. The weights that come of them must be the same bit
 for bit; prints a line for each and ends with status 1 where they are not.
 """
 
@@ -61,7 +61,8 @@ def main() -> None:
     archive = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, check=True, capture_output=True).stdout
     same = True
     with tempfile.TemporaryDirectory() as before:
-        tarfile.open(fileobj=io.BytesIO(archive)).extractall(before, filter="data")
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            files.extractall(before, filter="data")
         for run in RUNS:
             then, now = learned(Path(before, "src"), run), learned(ROOT / "src", run)
             same &= then == now
