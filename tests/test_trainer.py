@@ -173,8 +173,8 @@ def test_an_evaluation_that_a_signal_stops_is_made_up_for_where_it_was(tmp_path:
 
 @pytest.mark.parametrize(("overlap", "behind"), [(True, 3.0), (False, 0.0)])
 def test_how_old_the_weights_are_by_which_it_acts(tmp_path: Path, overlap: bool, behind: float) -> None:
-    """Two halves of 6 environments in turn, an update for every 2 steps: between a half's taking the weights over and its
-    next actions the other half's 6 steps are learned from, so 3 updates. One after the other nothing is missed."""
+    """Two halves of 6 environments in turn, an update for every 2 steps: between a half's taking the weights over and
+    its next actions the other half's 6 steps are learned from, so 3 updates. One after the other nothing is missed."""
     numbers = {"num_envs": 12, "update_every_steps": 2, "update_group": 1, "learn_start_steps": 120, "frames": 1_200,
                "log_frames": 120, "eval_every_epochs": 0, "replay_rows": 1_200, "overlap": overlap}  # fmt: skip
     description = Description("maze", "maze", 0, "cpu", preset("maze").replace(**numbers))
