@@ -1,8 +1,8 @@
 """Whether the presets learn what they learned at an earlier commit: `python experiments/same_as.py 2f3d713`.
 
 That one is the last before the switches beyond the paper. Short runs on a CPU, by the code of the commit and by that of
-today, from the same seed: on the maze, on MinAtar's Breakout and on Pong. The weights that come of them must be the same
-bit for bit; prints a line for each and ends with status 1 where they are not.
+today, from the same seed: on the maze, on MinAtar's Breakout and on Pong. The weights that come of them must be the
+same bit for bit; prints a line for each and ends with status 1 where they are not.
 """
 
 from __future__ import annotations
