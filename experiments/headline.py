@@ -11,9 +11,9 @@ import csv
 from pathlib import Path
 from statistics import fmean
 
-from tightrope.report.landmarks import landmarks
+from tightrope.report.landmarks import PAPER, landmarks
 from tightrope.report.words import number
-from tightrope.scores import references, summary
+from tightrope.scores import summary
 from tightrope.study import read
 
 RESULTS = Path(__file__).parents[1] / "results" / "atari.csv"
@@ -33,7 +33,6 @@ def table() -> dict[str, dict[str, float]]:
                 # Rows are added behind those that are there.
                 runs[row["arm"]].setdefault(rom, {})[row["seed"]] = float(row["score"])
     found = {arm: {rom: fmean(seeds.values()) for rom, seeds in own.items()} for arm, own in runs.items()}
-    found["the paper's own"] = {rom: references()[rom].paper for rom in roms}
     for mark in landmarks():
         if mark.frames == BUDGET and mark.rom in roms:
             found.setdefault(mark.agent, {})[mark.rom] = mark.score
@@ -42,7 +41,7 @@ def table() -> dict[str, dict[str, float]]:
 
 def main() -> None:
     found = table()
-    roms = list(found["the paper's own"])
+    roms = list(found[PAPER])
     print("|", " | ".join(["", *roms, "median"]), "|")
     print("| --- |" + " --- |" * (len(roms) + 1))
     for agent, scores in found.items():

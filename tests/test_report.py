@@ -17,7 +17,7 @@ from chromium import Browser, find_chromium
 from synthetic import write_run, write_study
 from tightrope.errors import TightropeError
 from tightrope.report import statistics, write_report
-from tightrope.report.landmarks import landmarks, summaries
+from tightrope.report.landmarks import PAPER, landmarks, summaries
 from tightrope.report.read import collect
 from tightrope.scores import references
 from tightrope.study.rows import run_rows
@@ -282,6 +282,7 @@ def test_landmarks_are_those_of_their_authors() -> None:
     assert found["IQN (Dopamine)", 40_000_000] == (136.1, 1081)
     assert found["Rainbow, IMPALA (Dopamine)", 10_000_000] == (105.5, 454)
     assert found["IQN, IMPALA (Dopamine)", 10_000_000] == (112.0, 428)
+    assert found[PAPER, 10_000_000] == (105.7, 346), "of its own tables, as it says"
     assert not any(agent == "BTR" for agent, _ in found), "it has 18 of the 49 games"
     assert all(mark.source and mark.protocol for mark in landmarks())
 

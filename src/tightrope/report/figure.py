@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from markupsafe import Markup
 
 from tightrope.report.data import Arm, Collection, frames_in_words, rom_of
+from tightrope.report.landmarks import PAPER
 from tightrope.report.statistics import Comparison, Estimate, mean_score, scales
 from tightrope.report.svg import Line
 from tightrope.report.words import fixed, spread
@@ -20,6 +21,7 @@ MOST_DRAWN = 8  # arms in one drawing: more could not be told apart
 
 #: Agents of other projects that are drawn, with their shapes; the table of landmarks has them all.
 SHAPES = {
+    PAPER: "cross",
     "DQN (Dopamine)": "square",
     "IQN (Dopamine)": "down",
     "IQN, IMPALA (Dopamine)": "triangle",

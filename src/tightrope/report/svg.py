@@ -181,7 +181,9 @@ def shape(mark: Mark, x: float, y: float) -> Markup:
         "square": [(-4, -4), (4, -4), (4, 4), (-4, 4)],
         "triangle": [(0, -5), (5, 4), (-5, 4)],
         "down": [(0, 5), (5, -4), (-5, -4)],
-    }[mark.shape]
+        "cross": [(-5, -2), (-2, -2), (-2, -5), (2, -5), (2, -2), (5, -2),
+                  (5, 2), (2, 2), (2, 5), (-2, 5), (-2, 2), (-5, 2)],
+    }[mark.shape]  # fmt: skip
     points = " ".join(f"{x + a:.1f},{y + b:.1f}" for a, b in corners)
     return tag("polygon", tag("title", mark.title), points=points, class_="mark")
 
