@@ -51,7 +51,8 @@ print(trainer.learner.updates, digest.hexdigest())
 def learned(source: Path, run: tuple[str, str, dict[str, int]]) -> str:
     environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", PROGRAM, json.dumps(run)]
-    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split("\n")[-2]
+    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout.splitlines()[-1]
 
 
 def main() -> None:

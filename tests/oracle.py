@@ -157,7 +157,8 @@ def largest_bound(e: Episode, j: int, written: int, gamma: float) -> float:
 class PaperUpdate:
     """The update of the paper, of the released program and of plain DQN, from one end to the other and with no switch:
     what it was before there were any. In float32 and in the order of the formulas, so that it is the learner's bit for
-    bit. Of the code it takes what a window is, and nothing that it computes."""
+    bit. It takes the window as the replay found it, which is held to its definition elsewhere, and computes
+    the rest."""
 
     def __init__(self, body: torch.nn.Module, config: Config) -> None:
         self.online, self.target = copy.deepcopy(body), copy.deepcopy(body)

@@ -652,8 +652,11 @@ def test_multipliers_grow_while_a_bound_is_violated_and_shrink_while_it_is_not()
     # Not violated any more, by 0.5 and by 4: what is left of the first still pulls, that of the second does not.
     assert pull([1.5, -5.0, 0.5]) == pytest.approx([1.5 - 2 * (1.0 - 0.5), -5.0, 0.5])
     assert (lower[0].item(), upper[1].item()) == pytest.approx((0.75, 0.0))
+    lower[2] = 0.25
     told = learner.read_telemetry()
-    assert (told["lower_multiplier"], told["upper_multiplier"]) == pytest.approx((0.75, 0.0)), "of rows that have one"
+    assert told["lower_multiplier"] == pytest.approx((0.75 + 0.25) / 2), "the mean over the rows that have one"
+    assert told["upper_multiplier"] == 0
+    lower[2] = 0.0
     pull([-9.0, 0.0, 0.0])
     assert lower[0].item() == pytest.approx(1.2), "the largest"
     assert lower[1:3].tolist() == upper[[0, 2]].tolist() == [0, 0], "a bound that does not exist has none"

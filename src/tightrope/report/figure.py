@@ -19,7 +19,7 @@ WIDE, NARROW = 760, 360
 COLOURS = 6
 MOST_DRAWN = 8  # arms in one drawing: more could not be told apart
 
-#: Agents of other projects that are drawn, with their shapes; the table of landmarks has them all.
+#: The paper's own agent and those of others that are drawn, with their shapes; the table of landmarks has them all.
 SHAPES = {
     PAPER: "cross",
     "DQN (Dopamine)": "square",

@@ -1,4 +1,4 @@
-"""What other agents score, as marks beside ours: their protocols differ, and the page says so."""
+"""What the paper's own and other agents score, as marks beside ours: their protocols differ, and the page says so."""
 
 from __future__ import annotations
 

@@ -359,9 +359,9 @@ def landmark_table(collection: Collection, block: Comparison, suffix: str) -> Ta
         )  # fmt: skip
     return Table(
         f"table-landmarks{suffix}", f"Landmarks on {counted(len(block.games), 'game')}",
-        "Other agents on the same games, as their authors published it, normalised by the paper's random and human "
-        "scores. Protocols differ, so these are landmarks and no fair race. Agents that lack one of the games are left "
-        "out.",
+        "The paper's own and other agents on the same games, as their authors published it, normalised by the paper's "
+        "random and human scores. Protocols differ, so these are landmarks and no fair race. Agents that lack one of "
+        "the games are left out.",
         columns, rows, len(found),
     )  # fmt: skip
 
