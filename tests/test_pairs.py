@@ -30,7 +30,7 @@ LEARNING: dict[str, list[dict[str, Any]]] = {
     "munchausen": [{}, {"munchausen": 0.9}],
     "optimiser": [{}, {"optimiser": "adam"}],
     "gradient": [{}, {"gradient_norm": 10.0}],
-    "network": [{}, {"network": "impala", "spectral_norm": True}, {"network": "impala", "width": 2}],
+    "network": [{}, {"network": "impala", "spectral_norm": True}, {"network": "impala"}],
     "updates": [{}, {"updates_when_due": 2}],
     "ends": [{}, {"bounds_at_end": False, "cut_return": "mean_q"}],
     "samples": [{}, {"sample_unfinished": False}],
@@ -171,8 +171,9 @@ def test_presets_train(tmp_path: Path, name: str, fields: dict[str, Any]) -> Non
 
 
 def trains(tmp_path: Path, name: str, fields: dict[str, Any]) -> None:
+    frames = 100 + 900 // fields.get("updates_when_due", 1)  # as many updates in all
     config = preset(name).replace(**{
-        "num_envs": 4, "frames": 1_000, "learn_start_steps": 100, "replay_rows": 600, "batch_size": 8, "sticky": 0.0,
+        "num_envs": 4, "frames": frames, "learn_start_steps": 100, "replay_rows": 600, "batch_size": 8, "sticky": 0.0,
         "target_every_steps": 40, "update_every_steps": 4, "epsilon_decay_steps": 400, "update_group": 2,
         "priority_beta_steps": 200, "eval_every_epochs": 0, "save_replay": False, "max_game_frames": 0,
         "skip_start_rows": 0, "life_noops": 0,
