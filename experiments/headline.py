@@ -1,8 +1,8 @@
 """Where the method stands at 10M frames: `python experiments/headline.py` prints what docs/method.md's table has of it.
 
 Of study `headline`'s games and arms: the last evaluation of each finished run in results/atari.csv (of the newest
-commit where a seed was run again), means over seeds; what the paper and other agents score; and the median of the
-human-normalised scores of who has all games.
+commit where a seed was run again), means over seeds; what the paper and other agents score; and the median and
+mean of the human-normalised scores of who has all games.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ def table() -> dict[str, dict[str, float]]:
 def main() -> None:
     found = table()
     roms = list(found[PAPER])
-    print("|", " | ".join(["", *roms, "median"]), "|")
-    print("| --- |" + " --- |" * (len(roms) + 1))
+    print("|", " | ".join(["", *roms, "median", "mean"]), "|")
+    print("| --- |" + " --- |" * (len(roms) + 2))
     for agent, scores in found.items():
-        median = f"{summary(scores)[1]:.0f} %" if len(scores) == len(roms) else ""
-        print("|", " | ".join([agent, *(number(scores[rom]) if rom in scores else "" for rom in roms), median]), "|")
+        mean, median = (f"{value:.0f} %" if len(scores) == len(roms) else "" for value in summary(scores))
+        own = (number(scores[rom]) if rom in scores else "" for rom in roms)
+        print("|", " | ".join([agent, *own, median, mean]), "|")
 
 
 if __name__ == "__main__":
