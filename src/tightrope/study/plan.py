@@ -97,7 +97,7 @@ class Study:
         """These alone, in the study's own order; names with commas between, and all where none is named. Of a suite
         those that the study has.
 
-        >>> len(read("headline").part(arms="dqn,paper", games="paper-49").cells)
+        >>> len(read("headline").part(arms="dqn,paper", games="paper-49", seeds="0").cells)
         12
         """
         known = suites()
