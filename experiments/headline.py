@@ -1,8 +1,9 @@
 """Where the method stands at 10M frames: `python experiments/headline.py` prints what docs/method.md's table has of it.
 
 Of study `headline`'s games and arms: the evaluation of each run in results/atari.csv after so many frames (`--frames`,
-10M unless told; of the newest commit where a seed was run again), means over seeds; what the paper and other agents
-score then; and the median and mean of the human-normalised scores of who has all games.
+10M unless told), of the newest commit where a seed was run again, and of a run that was stopped as far as it went; means
+over seeds; what the paper and other agents score then; and the median and mean of the human-normalised scores of who
+has all games.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def main() -> None:
     print("|", " | ".join(["", *roms, "median", "mean"]), "|")
     print("| --- |" + " --- |" * (len(roms) + 2))
     for agent, scores in found.items():
-        mean, median = (f"{value:.0f} %" if len(scores) == len(roms) else "" for value in summary(scores))
+        mean, median = (f"{round(value)} %" if len(scores) == len(roms) else "" for value in summary(scores))
         own = (number(scores[rom]) if rom in scores else "" for rom in roms)
         print("|", " | ".join([agent, *own, median, mean]), "|")
 
