@@ -609,6 +609,18 @@ def test_a_bound_that_does_not_exist_pulls_at_no_expectile(penalty: str) -> None
         assert (holds.item(), violated.item()) == (pytest.approx(1.1), pytest.approx(2.5))
 
 
+def test_rescaled_an_expectile_hopes_the_less_the_larger_lambda_is() -> None:
+    """Q = y = 0 and a bound at 1 or at -1; of an expectile of 0.7 it pulls back by 3/7 of lambda. With lambda 4 it moves
+    Q by 4/5, or by (12/7) / (19/7) = 12/19 back: as 19 to 15, an expectile of 19/34. With lambda 1/4 by 1/5, or by
+    (3/28) / (31/28) = 3/31 back: as 31 to 15. Not rescaled it is 7 to 3 for any lambda."""
+    nothing, absent = torch.zeros(2), torch.full((2,), torch.inf)
+    for lam, ratio in ((4.0, 19 / 15), (0.25, 31 / 15)):
+        target, weight, *_ = tighten(nothing, nothing, torch.tensor([1.0, -1.0]), absent, lam, expectile=0.7)
+        assert float(target[0] / -target[1]) == pytest.approx(ratio)
+        plain = target * weight
+        assert float(plain[0] / -plain[1]) == pytest.approx(7 / 3)
+
+
 def test_schedules_run_with_the_steps_of_learning() -> None:
     assert [ramp(4.0, 1.0, done) for done in (0.0, 0.5, 1.0, 3.0)] == [4.0, 2.5, 1.0, 1.0]
     learner, *_ = table_learner(3, 1, lam_schedule="annealed", lam_end=1.0, lam_steps=1000, priority="error",
