@@ -610,8 +610,8 @@ def test_a_bound_that_does_not_exist_pulls_at_no_expectile(penalty: str) -> None
 
 
 def test_rescaled_an_expectile_hopes_the_less_the_larger_lambda_is() -> None:
-    """Q = y = 0 and a bound at 1 or at -1; of an expectile of 0.7 it pulls back by 3/7 of lambda. With lambda 4 it moves
-    Q by 4/5, or by (12/7) / (19/7) = 12/19 back: as 19 to 15, an expectile of 19/34. With lambda 1/4 by 1/5, or by
+    """Q = y = 0 and a bound at 1 or -1; of an expectile of 0.7 the latter pulls back by 3/7 of lambda. With lambda 4 Q
+    moves by 4/5, or by (12/7) / (19/7) = 12/19 back: as 19 to 15, an expectile of 19/34. With lambda 1/4 by 1/5, or by
     (3/28) / (31/28) = 3/31 back: as 31 to 15. Not rescaled it is 7 to 3 for any lambda."""
     nothing, absent = torch.zeros(2), torch.full((2,), torch.inf)
     for lam, ratio in ((4.0, 19 / 15), (0.25, 31 / 15)):
