@@ -34,7 +34,7 @@ def values_of(states: torch.Tensor, by_frame: dict[float, tuple[float, float]], 
     return torch.tensor(flat, dtype=torch.float64).reshape(newest.shape)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=700, deadline=None)
 @given(lives=lives_of_two, k=st.integers(1, 12), rows=st.integers(24, 120), stack=st.integers(1, 4),
        gamma=st.sampled_from([0.9, 0.99, 1.0]), upper_from=st.integers(0, 1), seed=st.integers(0, 99))  # fmt: skip
 def test_every_bound_of_every_row_is_the_papers(

@@ -74,7 +74,7 @@ def test_actor_and_sampler_see_the_same_states_across_lives_and_games(
 
 def test_each_environment_tosses_its_own_coin(tmp_path: Path) -> None:
     trainer = made(tmp_path, "breakout", num_envs=64)
-    tosses = np.array([np.concatenate([s.actor.act(0.5) for s in trainer.sides]) for _ in range(200)])  # [time, env]
+    tosses = np.array([np.concatenate([s.actor.act(0.5) for s in trainer.sides]) for _ in range(100)])  # [time, env]
     best = trainer.network(states(trainer)).argmax(1).numpy()
     # With 4 actions half the tosses explore, and three quarters of those away from the best.
     away = (tosses != best).mean(0)
