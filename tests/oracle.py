@@ -63,6 +63,14 @@ def upper(e: Episode, j: int, k: int, gamma: float, oldest: int, stack: int) -> 
     return (e.taken[p] - total) / gamma ** (k + 1)
 
 
+def upper_ahead(e: Episode, j: int, k: int, gamma: float) -> float | None:
+    """L_(j,k), and at each step after the first what it lost: max_a Q-(s, a) - Q-(s, a_taken)."""
+    bound = lower(e, j, k, gamma)
+    if bound is None:
+        return None
+    return bound + math.fsum(gamma**i * (e.values[j + i] - e.taken[j + i]) for i in range(1, k + 1))
+
+
 def episode_return(e: Episode, j: int, gamma: float) -> float | None:
     """R_j of a finished episode; unknown while it runs and where it was cut off."""
     if e.end != "terminal":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -10,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oracle import Episode, episode_return, laid_out, lower, target, upper
-from tightrope.bounds import discounted_returns, lower_bounds, tighten, upper_bounds
+from oracle import Episode, episode_return, laid_out, lower, target, upper, upper_ahead
+from tightrope.bounds import discounted_returns, lower_bounds, tighten, upper_bounds, upper_bounds_ahead
 from tightrope.network import stacked
 from tightrope.replay import Reach, Replay
 
@@ -50,10 +51,11 @@ def test_every_bound_of_every_row_is_the_papers(
                                         strict=True))  # fmt: skip
     valid = replay.valid_centres(times, envs, reach).tolist()
     window = replay.window(times, envs, reach)
+    best, taken = (values_of(stacked(replay.by_row, window.ahead_rows_BAS), by_frame, which) for which in (0, 1))
     lowers = lower_bounds(
-        window.rewards_BH.double(), window.terminal_BH, window.ahead_exists_BA, window.ahead_offsets_BA,
-        values_of(stacked(replay.by_row, window.ahead_rows_BAS), by_frame, 0), gamma,
-    )  # fmt: skip
+        window.rewards_BH.double(), window.terminal_BH, window.ahead_exists_BA, window.ahead_offsets_BA, best, gamma
+    )
+    ceilings = upper_bounds_ahead(lowers, best - taken, gamma)
     uppers = upper_bounds(
         window.rewards_BM.double(), window.behind_exists_BC, window.behind_offsets_BC,
         values_of(stacked(replay.by_row, window.behind_rows_BCS), by_frame, 1), gamma,
@@ -76,6 +78,8 @@ def test_every_bound_of_every_row_is_the_papers(
             expected = lower(e, j, horizon, gamma)
             found = lowers[i, horizon].item()
             assert found == (-math.inf if expected is None else pytest.approx(expected, abs=1e-9))
+            expected, found = upper_ahead(e, j, horizon, gamma), ceilings[i, horizon].item()
+            assert found == (math.inf if expected is None else pytest.approx(expected, abs=1e-9))
         for column, horizon in enumerate(range(upper_from, k + 1)):
             bound = upper(e, j, horizon, gamma, oldest, stack)
             assert uppers[i, column].item() == (math.inf if bound is None else pytest.approx(bound, rel=1e-9, abs=1e-9))
@@ -129,7 +133,9 @@ def test_drawn_bounds_are_among_those_that_exist(lives: list[list[Episode]], see
     if not centres:
         return
     times, envs = map(torch.tensor, zip(*centres, strict=True))
-    window = replay.window(times, envs, reach, replay.draw(len(times), reach, torch.Generator().manual_seed(seed)))
+    chances = replay.draw(len(times), reach, torch.Generator().manual_seed(seed))
+    window = replay.window(times, envs, reach, chances)
+    on_the_way = replay.window(times, envs, dataclasses.replace(reach, path=True), chances)
     assert window.ahead_offsets_BA.shape[1] == 4
     assert window.behind_offsets_BC.shape[1] == 4
     for i, key in enumerate(centres):
@@ -141,6 +147,10 @@ def test_drawn_bounds_are_among_those_that_exist(lives: list[list[Episode]], see
         assert window.behind_exists_BC[i].tolist() == 4 * [bool(behind)]
         if ahead:
             assert set(window.ahead_offsets_BA[i, 1:].tolist()) <= ahead
+        # With the states on the way the same are drawn, and those alone count.
+        assert on_the_way.ahead_offsets_BA[i].tolist() == list(range(1, 11))
+        counted = on_the_way.ahead_offsets_BA[i][on_the_way.ahead_counts_BA[i] & on_the_way.ahead_exists_BA[i]]
+        assert set(counted.tolist()) == (set(window.ahead_offsets_BA[i, 1:].tolist()) if ahead else set())
         if behind:
             assert set(window.behind_offsets_BC[i].tolist()) <= behind
 

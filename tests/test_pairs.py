@@ -60,7 +60,13 @@ BOUNDS: dict[str, list[dict[str, Any]]] = {
         {"lower_draws": 2, "upper_draws": 2, "draw": "slide", "slide_steps": 200},
     ],
     "horizon": [{}, {"horizon": "episode"}],
-    "upper": [{}, {"upper_settled": 5.0}, {"use_upper": False}, {"both_violated": "mean", "slack": 0.1}],
+    "upper": [
+        {},
+        {"upper_settled": 5.0},
+        {"use_upper": False},
+        {"both_violated": "mean", "slack": 0.1},
+        {"upper_by": "ahead"},
+    ],
     "margin": [{}, {"margin": 1.0, "margin_updates": 50}],
     "return": [{}, {"use_return": False}],
     "rescale": [{}, {"rescale": False}],
@@ -150,7 +156,8 @@ def test_every_pair_of_settings_is_in_some_run_where_both_act() -> None:
                     assert any(run[a] == i and run[b] == j for run in runs), (a, first[i], b, second[j])
     for has_bounds, run in RUNS:
         fields = merged(has_bounds, run)
-        nothing = not fields.get("use_upper", True) and not fields.get("use_return", True) and fields.get("k") == 0
+        upper = fields.get("use_upper", True) and fields.get("upper_by") != "ahead"  # which has nothing at k = 0
+        nothing = not upper and not fields.get("use_return", True) and fields.get("k") == 0
         assert not (has_bounds and nothing), f"a run with bounds has none: {fields}"
 
 

@@ -106,6 +106,66 @@ def test_double_the_online_network_picks_and_the_target_network_values() -> None
     assert found[False][2] == found[True][2] == pytest.approx([math.inf, 0.4])
 
 
+# -------------------------------------------------------------------------------------------------- upper bounds ahead
+
+
+def test_the_bound_ahead_adds_what_the_steps_after_the_first_lost() -> None:
+    """By the target network's values of the action taken and of its own best one, double or not."""
+    replay = filled([[(0, 0, 0.0), (1, 1, 0.0), (2, 0, 1.0), (3, 0, 0.0)]], [4], 0.5)
+    for double in (False, True):
+        learner, online, target = table_learner(5, 2, k=2, gamma=0.5, double=double, use_return=False, upper_by="ahead")
+        with torch.no_grad():
+            target.copy_(torch.tensor([[9.0, 9.0], [0.8, 0.1], [0.4, 0.6], [0.2, 0.3], [9.0, 9.0]]))
+            online.copy_(torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [0.0, 0.0]]))
+        window = replay.window(torch.tensor([0, 2, 3]), torch.tensor([0, 0, 0]), learner.reach)
+        picks = learner.picks(replay, window) if double else None
+        _, low, high, *_ = learner.bounds(window, learner.values(replay, window), picks)
+        # Of row 0: 2 steps on, state 2's best is worth 0.6 (double: 0.4), and the step from state 1 lost 0.8 - 0.1;
+        # 3 steps on, the reward of 1 and state 3's best, 0.3 (0.2), and the step from state 2 lost 0.6 - 0.4 as well.
+        near, far = (0.25 * 0.4, 0.25 + 0.125 * 0.2) if double else (0.25 * 0.6, 0.25 + 0.125 * 0.3)
+        lost_near, lost_far = 0.5 * 0.7, 0.5 * 0.7 + 0.25 * 0.2
+        assert low[0].item() == pytest.approx(max(near, far))
+        assert high[0].item() == pytest.approx(min(near + lost_near, far + lost_far))
+        # Of row 2: 2 steps on the game is over: its reward, and state 3's loss of 0.3 - 0.2. Of row 3 none.
+        assert low[1:].tolist() == pytest.approx([1.0, -math.inf])
+        assert high[1:].tolist() == pytest.approx([1.0 + 0.5 * 0.1, math.inf])
+
+
+def test_where_the_values_are_right_the_bound_ahead_is_the_value_itself() -> None:
+    """In a deterministic game what a step loses is all that keeps a lower bound from being the value."""
+    from stochastic import GAMMA, SIDE, games
+
+    q, played = games(0, 40, 0.0)
+    goal = SIDE * SIDE - 1
+    replay = filled(played, [goal] * len(played), GAMMA)
+    learner, _, target = table_learner(SIDE * SIDE, 4, k=6, gamma=GAMMA, use_return=False, upper_by="ahead")
+    with torch.no_grad():
+        target.copy_(torch.tensor(q))
+    rows = torch.arange(replay.head)
+    rows = rows[replay.valid_centres(rows, torch.zeros_like(rows), learner.reach)]
+    window = replay.window(rows, torch.zeros_like(rows), learner.reach)
+    _, low, high, *_ = learner.bounds(window, learner.values(replay, window))
+    exist = low.isfinite()
+    states = stacked(replay.by_row, window.rows_BS)[:, 0].long()
+    value = torch.tensor(q)[states, window.actions_B].to(high.dtype)
+    assert exist.sum() > 100
+    assert (low < value - 0.01)[exist].sum() > 50, "half of the steps are random, and many of them lose something"
+    assert torch.allclose(high[exist], value[exist], atol=1e-5)
+    assert high[~exist].isinf().all()
+
+
+def test_bounds_on_both_sides_of_the_same_steps_keep_the_head_start_and_make_no_gambler() -> None:
+    """What luck adds to the one it adds to the other."""
+    from stochastic import gamble, learned
+
+    both: dict[str, Any] = {"use_return": False, "upper_by": "ahead"}
+    assert learned(0, 0.0, 260, **both).reached
+    assert not learned(0, 0.0, 260, bounds=False).reached
+    safe, risky = gamble(2_000, **both)
+    assert safe == pytest.approx(0.5, abs=0.01)
+    assert risky < 0.45
+
+
 # ----------------------------------------------------------------------------------------------------- n-step targets
 
 

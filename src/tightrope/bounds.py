@@ -45,6 +45,17 @@ def upper_bounds(rewards_BM: Tensor, exists_BC: Tensor, offsets_BC: Tensor, valu
     return torch.where(exists_BC, bounds_BC, torch.inf)
 
 
+def upper_bounds_ahead(lower_BH: Tensor, lost_BH: Tensor, gamma: float) -> Tensor:
+    """U at offset n: L at offset n + gamma lost_(j+1) + ... + gamma^(n-1) lost_(j+n-1); offset i is column i - 1.
+
+    `lost` are max_a Q-(s_(j+i), a) - Q-(s_(j+i), a_(j+i)): by how much the action taken there is worse than the best.
+    """
+    powers_H = gamma ** torch.arange(1, lost_BH.shape[1] + 1, device=lost_BH.device, dtype=lost_BH.dtype)
+    before_BH = torch.cumsum(lost_BH * powers_H, dim=1).roll(1, 1)
+    before_BH[:, 0] = 0.0
+    return torch.where(lower_BH.isfinite(), lower_BH + before_BH, torch.inf)
+
+
 def tighten(
     q_B: Tensor,
     y_B: Tensor,

@@ -83,6 +83,10 @@ class Config:
     )
     use_return: bool = setting("the finished episode's return R_j joins the lower bounds")
     use_upper: bool = setting("use upper bounds")
+    upper_by: Literal["behind", "ahead"] = setting(
+        "upper bounds: what the states behind can afford; or, of the lower bounds' horizons, each lower bound and what "
+        "its steps after the first lost against the best actions"
+    )
     upper_settled: float = setting(
         "upper bounds only while mean Q changes by less than this share of itself from one target network to the "
         "next; 0: always",
@@ -270,6 +274,7 @@ ADDED_LATER: dict[str, Any] = {
     "draw": "random",
     "slide_steps": 2_500_000,
     "horizon": "window",
+    "upper_by": "behind",
     "upper_settled": 0.0,
     "bound_on": "action",
     "lam_schedule": "constant",

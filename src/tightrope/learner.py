@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tightrope.bounds import beyond_quantiles, lower_bounds, tighten, upper_bounds
+from tightrope.bounds import beyond_quantiles, lower_bounds, tighten, upper_bounds, upper_bounds_ahead
 from tightrope.config import Config
 from tightrope.constraints import LONG, EpisodeBounds, Excess, Luck, Multipliers, Settling, needed_notes
 from tightrope.memory import Memory
@@ -66,8 +66,9 @@ class Learner:
             # With K = 0 the return is the only lower bound, and it needs no state ahead.
             bounds=config.bounds and (config.k > 0 or config.horizon == "episode"),
             behind_from=config.upper_from + 1,
-            upper=config.bounds and config.use_upper,
+            upper=config.bounds and config.use_upper and config.upper_by == "behind",
             lower_draws=config.lower_draws if config.bounds else 0,
+            path=config.bounds and config.use_upper and config.upper_by == "ahead",
             upper_draws=config.upper_draws if config.bounds else 0,
             slide=config.draw == "slide",
             # A cut episode that is stored as terminal has no bootstrap at its end: only R_j speaks for that.
@@ -171,7 +172,7 @@ class Learner:
         worth_BA = self.through(window, best_values(values, picks, window.ahead_offsets_BA.shape[1]))
         y_B, spread_BN = self.target_of(window, outputs, values, picks, worth_BA)
         lower_B, by_return_B = self.lower(window, worth_BA, y_B)
-        upper_B = self.upper(window, values)
+        upper_B = self.upper(window, values, worth_BA)
         if not self.config.bounds_at_end:
             # As the released program: an episode's last step has the target R_j, and no bounds.
             known_B = window.ended_B & ~window.returns_B.isnan()
@@ -227,9 +228,7 @@ class Learner:
         lower_BA = worth_BA
         if self.luck is not None:
             lower_BA = lower_BA - self.luck.of(offsets_BA)
-        # All that are no farther than K + 1 steps, but the target itself.
-        others_BA = (offsets_BA != offsets_BA.gather(1, window.target_B[:, None])) & (offsets_BA <= self.reach.rows)
-        lower_B = torch.where(others_BA, lower_BA, -torch.inf).amax(1)
+        lower_B = torch.where(window.ahead_counts_BA, lower_BA, -torch.inf).amax(1)
         returns_B = torch.full_like(y_B, -torch.inf)
         if config.use_return:
             returns_B = window.returns_B.nan_to_num(nan=-torch.inf)
@@ -248,18 +247,35 @@ class Learner:
         by_return_B = returns_B > others_B + 1e-4 * others_B.abs().clamp(min=1)
         return torch.maximum(lower_B, returns_B), by_return_B
 
-    def upper(self, window: Window, values: Tensor) -> Tensor:
+    def upper(self, window: Window, values: Tensor, worth_BA: Tensor) -> Tensor:
         """U_min: by the target network's value of the actions that were taken, so that nobody picks one."""
-        config, offsets_BC = self.config, window.behind_offsets_BC
-        ahead, behind = window.ahead_offsets_BA.shape[1], offsets_BC.shape[1]
-        if not behind:
-            return torch.full_like(values[:, 0, 0], torch.inf)
-        taken_BC = values[:, ahead : ahead + behind].gather(2, window.behind_actions_BC[..., None])[..., 0]
-        upper_BC = upper_bounds(window.rewards_BM, window.behind_exists_BC, offsets_BC, taken_BC, config.gamma)
-        if self.luck is not None:
-            upper_BC = upper_BC + self.luck.of(offsets_BC) * config.gamma ** -offsets_BC.to(taken_BC.dtype)
-        upper_B = upper_BC.amin(1)
+        upper_B = torch.full_like(worth_BA[:, 0], torch.inf)
+        if self.reach.upper and window.behind_offsets_BC.shape[1]:
+            upper_B = self.upper_behind(window, values)
+        elif self.reach.path:
+            upper_B = self.upper_ahead(window, values, worth_BA)
         return upper_B if self.settling is None else torch.where(self.settling.settled, upper_B, torch.inf)
+
+    def upper_behind(self, window: Window, values: Tensor) -> Tensor:
+        """What the states behind can afford."""
+        gamma, offsets_BC = self.config.gamma, window.behind_offsets_BC
+        ahead = window.ahead_offsets_BA.shape[1]
+        behind = values[:, ahead : ahead + offsets_BC.shape[1]]
+        taken_BC = of_actions(behind.flatten(0, 1), window.behind_actions_BC.flatten()).view_as(offsets_BC)
+        upper_BC = upper_bounds(window.rewards_BM, window.behind_exists_BC, offsets_BC, taken_BC, gamma)
+        if self.luck is not None:
+            upper_BC = upper_BC + self.luck.of(offsets_BC) * gamma ** -offsets_BC.to(taken_BC.dtype)
+        return upper_BC.amin(1)
+
+    def upper_ahead(self, window: Window, values: Tensor, worth_BA: Tensor) -> Tensor:
+        """What the steps ahead would have brought, had all after the first been the best."""
+        offsets_BA = window.ahead_offsets_BA
+        ahead = values[:, : offsets_BA.shape[1]]
+        taken_BA = of_actions(ahead.flatten(0, 1), window.ahead_actions_BA.flatten()).view_as(worth_BA)
+        upper_BA = upper_bounds_ahead(worth_BA, ahead.amax(-1) - taken_BA, self.config.gamma)
+        if self.luck is not None:
+            upper_BA = upper_BA + self.luck.of(offsets_BA)
+        return torch.where(window.ahead_counts_BA, upper_BA, torch.inf).amin(1)
 
     def learn_all(self, replay: Replay, batch: Batch) -> None:
         """One gradient step for each part of the group's batch."""

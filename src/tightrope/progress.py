@@ -55,7 +55,7 @@ def line(values: dict[str, Any], config: Config, evaluated: float | None) -> str
         parts.append(f"Q {values['q']:.3g}")
         if config.bounds and (config.k or config.use_return):
             parts.append(f"L violated {values['lower_violated']:.0%} by {values['lower_gap']:.2g}")
-        if config.bounds and config.use_upper and config.k >= config.upper_from:
+        if config.bounds and config.use_upper and config.k >= (config.upper_from if config.upper_by == "behind" else 1):
             parts.append(f"U violated {values['upper_violated']:.0%} by {values['upper_gap']:.2g}")
         if config.bounds and config.use_return:
             parts.append(f"R tightest {values['return_tightest']:.0%}")

@@ -40,6 +40,8 @@ class Window(NamedTuple):
     ahead_offsets_BA: Tensor
     ahead_exists_BA: Tensor
     ahead_acted_BA: Tensor  # an action of the same episode was taken there
+    ahead_actions_BA: Tensor
+    ahead_counts_BA: Tensor  # gives a bound, if it exists: not the target, nor what lies on the way to what was drawn
     target_B: Tensor  # which of those ahead is the target's: the one n steps ahead, or as far as the episode goes
     rewards_BM: Tensor
     behind_rows_BCS: Tensor
@@ -58,6 +60,7 @@ class Reach:
     behind_from: int = 1  # nearest predecessor
     upper: bool = False
     lower_draws: int = 0  # 0: every offset
+    path: bool = False  # though bounds are drawn, every state on the way to them is asked for
     upper_draws: int = 0
     acted_only: bool = False  # lower bounds only from states that were acted from, not from an episode's end
     skip_start_rows: int = 0
@@ -326,10 +329,12 @@ class Replay:
         reaches_BH = follows_BH[:, 1:] if reach.acted_only else follows_BH[:, :-1]
         # The target looks n steps ahead, or as far as the episode goes; one step it always can.
         farthest_B1 = reaches_BH[:, : reach.n_step].sum(1, keepdim=True).clamp(min=1)
+        drawn_BD = None
         if reach.lower_draws and chances is not None:
             available_B = reaches_BH[:, 1 : reach.rows].sum(1)
-            drawn = _drawn(2, available_B, chances.lower, chances.slide if reach.slide else None)
-            ahead_offsets = torch.cat([farthest_B1, drawn], dim=1)
+            drawn_BD = _drawn(2, available_B, chances.lower, chances.slide if reach.slide else None)
+        if drawn_BD is not None and not reach.path:
+            ahead_offsets = torch.cat([farthest_B1, drawn_BD], dim=1)
             target_B = torch.zeros_like(times_B)
         elif reach.bounds:
             ahead_offsets = torch.arange(1, ahead + 1, device=self.device).expand(len(times_B), -1)
@@ -339,6 +344,9 @@ class Replay:
             target_B = torch.zeros_like(times_B)
         # Offset 1 is the ordinary target, which every sample has.
         ahead_exists = reaches_BH.gather(1, ahead_offsets - 1) | (ahead_offsets == 1)
+        ahead_counts = (ahead_offsets != farthest_B1) & (ahead_offsets <= reach.rows)
+        if drawn_BD is not None:
+            ahead_counts &= (ahead_offsets[..., None] == drawn_BD[:, None]).any(-1)
         if reach.upper_draws and behind and chances is not None:
             available_B = usable_BM[:, reach.behind_from - 1 :].sum(1)
             behind_offsets = _drawn(
@@ -368,6 +376,8 @@ class Replay:
             ahead_offsets_BA=ahead_offsets,
             ahead_exists_BA=ahead_exists,
             ahead_acted_BA=follows_BH.gather(1, ahead_offsets),
+            ahead_actions_BA=actions_BW.gather(1, centre + ahead_offsets).long(),
+            ahead_counts_BA=ahead_counts,
             target_B=target_B,
             rewards_BM=rewards_BW[:, centre - behind : centre].flip(1),
             behind_rows_BCS=rows_at(-behind_offsets),
