@@ -153,6 +153,9 @@ ARMS: dict[str, dict[str, Any]] = {
     "expectile 0.5, no upper bounds": {"expectile": 0.5, "use_upper": False},
     "on the state (λ = 4)": {"bound_on": "state"},
     "on the state, no upper bounds": {"bound_on": "state", "use_upper": False},
+    "upper bounds ahead": {"upper_by": "ahead"},
+    "upper bounds ahead, without R_j": {"upper_by": "ahead", "use_return": False},
+    "lower bounds alone, without R_j": {"use_upper": False, "use_return": False},
     "on the state, excess, no upper bounds": {"bound_on": "state", "lam_schedule": "excess", "use_upper": False},
 }
 # Preset tightrope's bounds, where they are switched on.
