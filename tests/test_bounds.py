@@ -149,7 +149,7 @@ def test_drawn_bounds_are_among_those_that_exist(lives: list[list[Episode]], see
             assert set(window.ahead_offsets_BA[i, 1:].tolist()) <= ahead
         # With the states on the way the same are drawn, and those alone count.
         assert on_the_way.ahead_offsets_BA[i].tolist() == list(range(1, 11))
-        counted = on_the_way.ahead_offsets_BA[i][on_the_way.ahead_counts_BA[i] & on_the_way.ahead_exists_BA[i]]
+        counted = on_the_way.ahead_offsets_BA[i][on_the_way.ahead_asked_BA[i] & on_the_way.ahead_exists_BA[i]]
         assert set(counted.tolist()) == (set(window.ahead_offsets_BA[i, 1:].tolist()) if ahead else set())
         if behind:
             assert set(window.behind_offsets_BC[i].tolist()) <= behind

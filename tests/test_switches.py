@@ -110,25 +110,56 @@ def test_double_the_online_network_picks_and_the_target_network_values() -> None
 
 
 def test_the_bound_ahead_adds_what_the_steps_after_the_first_lost() -> None:
-    """By the target network's values of the action taken and of its own best one, double or not."""
-    replay = filled([[(0, 0, 0.0), (1, 1, 0.0), (2, 0, 1.0), (3, 0, 0.0)]], [4], 0.5)
+    """Against the best action, with Double DQN the online network's pick; who did better than that lost nothing."""
+    replay = filled([[(0, 0, 0.0), (1, 1, 0.0), (2, 0, 0.0), (3, 0, 1.0)]], [4], 0.5)
     for double in (False, True):
-        learner, online, target = table_learner(5, 2, k=2, gamma=0.5, double=double, use_return=False, upper_by="ahead")
+        learner, online, target = table_learner(5, 3, k=2, gamma=0.5, double=double, use_return=False, upper_by="ahead")
         with torch.no_grad():
-            target.copy_(torch.tensor([[9.0, 9.0], [0.8, 0.1], [0.4, 0.6], [0.2, 0.3], [9.0, 9.0]]))
-            online.copy_(torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [0.0, 0.0]]))
+            target.copy_(torch.tensor([[9.0] * 3, [0.8, 0.1, 0.5], [0.4, 0.6, 0.0], [0.2, 0.3, 0.0], [9.0] * 3]))
+            online.copy_(torch.tensor([[0.0] * 3, [0.0, 0.0, 1.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0] * 3]))
         window = replay.window(torch.tensor([0, 2, 3]), torch.tensor([0, 0, 0]), learner.reach)
         picks = learner.picks(replay, window) if double else None
         _, low, high, *_ = learner.bounds(window, learner.values(replay, window), picks)
-        # Of row 0: 2 steps on, state 2's best is worth 0.6 (double: 0.4), and the step from state 1 lost 0.8 - 0.1;
-        # 3 steps on, the reward of 1 and state 3's best, 0.3 (0.2), and the step from state 2 lost 0.6 - 0.4 as well.
-        near, far = (0.25 * 0.4, 0.25 + 0.125 * 0.2) if double else (0.25 * 0.6, 0.25 + 0.125 * 0.3)
-        lost_near, lost_far = 0.5 * 0.7, 0.5 * 0.7 + 0.25 * 0.2
+        # The best of states 1, 2 and 3 are 0.8, 0.6 and 0.3; with Double DQN those picked, 0.5, 0.0 and 0.2. What was
+        # taken is worth 0.1, 0.4 and 0.2 there.
+        near, far = (0.25 * 0.0, 0.125 * 0.2) if double else (0.25 * 0.6, 0.125 * 0.3)
+        lost_near, lost_far = (0.5 * 0.4, 0.5 * 0.4) if double else (0.5 * 0.7, 0.5 * 0.7 + 0.25 * 0.2)
         assert low[0].item() == pytest.approx(max(near, far))
         assert high[0].item() == pytest.approx(min(near + lost_near, far + lost_far))
-        # Of row 2: 2 steps on the game is over: its reward, and state 3's loss of 0.3 - 0.2. Of row 3 none.
-        assert low[1:].tolist() == pytest.approx([1.0, -math.inf])
-        assert high[1:].tolist() == pytest.approx([1.0 + 0.5 * 0.1, math.inf])
+        # Of row 2: 2 steps on the game is over: its reward, and what state 3 lost. Of row 3 none.
+        assert low[1:].tolist() == pytest.approx([0.5, -math.inf])
+        assert high[1:].tolist() == pytest.approx([0.5 + (0.0 if double else 0.5 * 0.1), math.inf])
+
+
+def test_beside_n_step_targets_no_bound_ahead_is_of_one_step() -> None:
+    """One step ahead nothing could have been lost. The horizons are the paper's: 2 to K + 1 steps, the target's too."""
+    replay = filled([[(0, 0, 0.0), (1, 1, 0.0), (2, 0, 0.0), (3, 0, 0.0)]], [4], 0.5)
+    learner, _, target = table_learner(5, 2, k=2, n_step=3, gamma=0.5, use_return=False, upper_by="ahead")
+    with torch.no_grad():
+        target.copy_(torch.tensor([[9.0, 9.0], [0.1, 0.0], [0.9, 0.8], [1.0, 0.5], [9.0, 9.0]]))
+    window = replay.window(torch.tensor([0]), torch.tensor([0]), learner.reach)
+    y, low, high, *_ = learner.bounds(window, learner.values(replay, window))
+    assert y.item() == pytest.approx(0.125 * 1.0)
+    assert low.item() == pytest.approx(max(0.5 * 0.1, 0.25 * 0.9))  # 1 step, 2 steps; 3 are the target
+    # 2 and 3 steps: state 1 lost 0.1 - 0.0, state 2 nothing. One step would be 0.05, the least of all.
+    assert high.item() == pytest.approx(min(0.25 * 0.9 + 0.5 * 0.1, 0.125 * 1.0 + 0.5 * 0.1))
+
+
+def test_what_an_episode_keeps_is_of_the_bounds_that_were_drawn() -> None:
+    """Though upper bounds from the steps ahead value the states on the way to them as well."""
+    found = {}
+    for upper_by in ("behind", "ahead"):
+        replay = filled([[(0, 0, 0.0), (1, 0, 7.0), (2, 0, -9.0), (3, 0, 0.0)]], [4], 1.0)
+        fields = {"k": 2, "lower_draws": 1, "gamma": 1.0, "horizon": "episode", "use_return": False}
+        learner, *_ = table_learner(5, 2, upper_by=upper_by, **fields)
+        learner.keep_notes(replay)
+        assert learner.episode is not None
+        chances = replay.draw(1, learner.reach, learner.generator)._replace(lower=torch.tensor([[0.9]]))
+        window = replay.window(torch.tensor([0]), torch.tensor([0]), learner.reach, chances)
+        learner.bounds(window, learner.values(replay, window))
+        found[upper_by] = learner.episode.state()["episode_bound"].view(-1)[0].item()
+    # One step on there is nothing, two steps on a 7, which was not drawn; three steps on 7 - 9.
+    assert found == {"behind": 0.0, "ahead": 0.0}
 
 
 def test_where_the_values_are_right_the_bound_ahead_is_the_value_itself() -> None:

@@ -48,7 +48,7 @@ def upper_bounds(rewards_BM: Tensor, exists_BC: Tensor, offsets_BC: Tensor, valu
 def upper_bounds_ahead(lower_BH: Tensor, lost_BH: Tensor, gamma: float) -> Tensor:
     """U at offset n: L at offset n + gamma lost_(j+1) + ... + gamma^(n-1) lost_(j+n-1); offset i is column i - 1.
 
-    `lost` are max_a Q-(s_(j+i), a) - Q-(s_(j+i), a_(j+i)): by how much the action taken there is worse than the best.
+    `lost` are V(s_(j+i)) - Q-(s_(j+i), a_(j+i)): by how much the action taken there is worse than the best, V as in L.
     """
     powers_H = gamma ** torch.arange(1, lost_BH.shape[1] + 1, device=lost_BH.device, dtype=lost_BH.dtype)
     before_BH = torch.cumsum(lost_BH * powers_H, dim=1).roll(1, 1)

@@ -71,9 +71,9 @@ class Config:
     # Bounds
     bounds: bool = setting("tighten; false is plain DQN")
     k: int = setting("K: horizons of the bounds, k = 1..K; 0: none, R_j alone", "steps", 0, 64)
-    upper_from: int = setting("first horizon of the upper bounds: 1 starts at s(j-2), 0 at s(j-1)", "", 0, 1)
+    upper_from: int = setting("first horizon of upper bounds from behind: 1 starts at s(j-2), 0 at s(j-1)", "", 0, 1)
     lower_draws: int = setting("lower bounds drawn for each sample; 0: all horizons", "", 0)
-    upper_draws: int = setting("upper bounds drawn for each sample; 0: all horizons", "", 0)
+    upper_draws: int = setting("upper bounds from behind drawn for each sample; 0: all horizons", "", 0)
     draw: Literal["random", "slide"] = setting(
         "which are drawn: any, with replacement, or neighbouring ones, the farthest at first and the nearest at last"
     )

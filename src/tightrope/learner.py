@@ -169,10 +169,11 @@ class Learner:
         (and here), actions (, quantiles)]; `picks` the online network's values where that picks the best action.
         """
         values = self.means(outputs)
-        worth_BA = self.through(window, best_values(values, picks, window.ahead_offsets_BA.shape[1]))
+        best_BA = best_values(values, picks, window.ahead_offsets_BA.shape[1])
+        worth_BA = self.through(window, best_BA)
         y_B, spread_BN = self.target_of(window, outputs, values, picks, worth_BA)
         lower_B, by_return_B = self.lower(window, worth_BA, y_B)
-        upper_B = self.upper(window, values, worth_BA)
+        upper_B = self.upper(window, values, best_BA, worth_BA)
         if not self.config.bounds_at_end:
             # As the released program: an episode's last step has the target R_j, and no bounds.
             known_B = window.ended_B & ~window.returns_B.isnan()
@@ -228,16 +229,20 @@ class Learner:
         lower_BA = worth_BA
         if self.luck is not None:
             lower_BA = lower_BA - self.luck.of(offsets_BA)
-        lower_B = torch.where(window.ahead_counts_BA, lower_BA, -torch.inf).amax(1)
+        # The target is y and no bound; and drawn bounds alone count, whatever else was valued.
+        target_BA = offsets_BA == offsets_BA.gather(1, window.target_B[:, None])
+        lower_B = torch.where(window.ahead_asked_BA & ~target_BA, lower_BA, -torch.inf).amax(1)
         returns_B = torch.full_like(y_B, -torch.inf)
         if config.use_return:
             returns_B = window.returns_B.nan_to_num(nan=-torch.inf)
         beyond_B = torch.full_like(y_B, -torch.inf)
         if self.episode is not None:
+            seen_BA = window.ahead_asked_BA | target_BA
             beyond_BA = self.through(window, self.episode.ahead(window))
-            beyond_B = torch.where(window.ahead_acted_BA, beyond_BA, -torch.inf).amax(1)
+            beyond_B = torch.where(window.ahead_acted_BA & seen_BA, beyond_BA, -torch.inf).amax(1)
+            found_B = torch.where(seen_BA, worth_BA, -torch.inf).amax(1)
             # Kept as it was found: a margin comes off when it is used, not once for every row that hands it on.
-            self.episode.keep(window, torch.maximum(returns_B, torch.maximum(beyond_B, worth_BA.amax(1))))
+            self.episode.keep(window, torch.maximum(returns_B, torch.maximum(beyond_B, found_B)))
         if self.luck is not None:
             long_B = self.luck.of(torch.full_like(returns_B, LONG))
             returns_B, beyond_B = returns_B - long_B, beyond_B - long_B
@@ -247,17 +252,17 @@ class Learner:
         by_return_B = returns_B > others_B + 1e-4 * others_B.abs().clamp(min=1)
         return torch.maximum(lower_B, returns_B), by_return_B
 
-    def upper(self, window: Window, values: Tensor, worth_BA: Tensor) -> Tensor:
-        """U_min: by the target network's value of the actions that were taken, so that nobody picks one."""
+    def upper(self, window: Window, values: Tensor, best_BA: Tensor, worth_BA: Tensor) -> Tensor:
+        """U_min."""
         upper_B = torch.full_like(worth_BA[:, 0], torch.inf)
         if self.reach.upper and window.behind_offsets_BC.shape[1]:
             upper_B = self.upper_behind(window, values)
         elif self.reach.path:
-            upper_B = self.upper_ahead(window, values, worth_BA)
+            upper_B = self.upper_ahead(window, values, best_BA, worth_BA)
         return upper_B if self.settling is None else torch.where(self.settling.settled, upper_B, torch.inf)
 
     def upper_behind(self, window: Window, values: Tensor) -> Tensor:
-        """What the states behind can afford."""
+        """What the states behind can afford, by the actions that were taken there: nobody picks one."""
         gamma, offsets_BC = self.config.gamma, window.behind_offsets_BC
         ahead = window.ahead_offsets_BA.shape[1]
         behind = values[:, ahead : ahead + offsets_BC.shape[1]]
@@ -267,15 +272,17 @@ class Learner:
             upper_BC = upper_BC + self.luck.of(offsets_BC) * gamma ** -offsets_BC.to(taken_BC.dtype)
         return upper_BC.amin(1)
 
-    def upper_ahead(self, window: Window, values: Tensor, worth_BA: Tensor) -> Tensor:
-        """What the steps ahead would have brought, had all after the first been the best."""
+    def upper_ahead(self, window: Window, values: Tensor, best_BA: Tensor, worth_BA: Tensor) -> Tensor:
+        """What the steps ahead would have brought, had all after the first been the best: those that y and L pick too.
+        An action that is worth more than what was picked has lost nothing."""
         offsets_BA = window.ahead_offsets_BA
         ahead = values[:, : offsets_BA.shape[1]]
         taken_BA = of_actions(ahead.flatten(0, 1), window.ahead_actions_BA.flatten()).view_as(worth_BA)
-        upper_BA = upper_bounds_ahead(worth_BA, ahead.amax(-1) - taken_BA, self.config.gamma)
+        upper_BA = upper_bounds_ahead(worth_BA, (best_BA - taken_BA).clamp(min=0), self.config.gamma)
         if self.luck is not None:
             upper_BA = upper_BA + self.luck.of(offsets_BA)
-        return torch.where(window.ahead_counts_BA, upper_BA, torch.inf).amin(1)
+        # One step ahead no step is left that could have lost: that is the one-step target and no bound.
+        return torch.where(window.ahead_asked_BA & (offsets_BA > 1), upper_BA, torch.inf).amin(1)
 
     def learn_all(self, replay: Replay, batch: Batch) -> None:
         """One gradient step for each part of the group's batch."""

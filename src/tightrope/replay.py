@@ -41,7 +41,7 @@ class Window(NamedTuple):
     ahead_exists_BA: Tensor
     ahead_acted_BA: Tensor  # an action of the same episode was taken there
     ahead_actions_BA: Tensor
-    ahead_counts_BA: Tensor  # gives a bound, if it exists: not the target, nor what lies on the way to what was drawn
+    ahead_asked_BA: Tensor  # bounds are asked of it: within their reach, and not only on the way to what was drawn
     target_B: Tensor  # which of those ahead is the target's: the one n steps ahead, or as far as the episode goes
     rewards_BM: Tensor
     behind_rows_BCS: Tensor
@@ -344,9 +344,9 @@ class Replay:
             target_B = torch.zeros_like(times_B)
         # Offset 1 is the ordinary target, which every sample has.
         ahead_exists = reaches_BH.gather(1, ahead_offsets - 1) | (ahead_offsets == 1)
-        ahead_counts = (ahead_offsets != farthest_B1) & (ahead_offsets <= reach.rows)
+        ahead_asked = ahead_offsets <= reach.rows
         if drawn_BD is not None:
-            ahead_counts &= (ahead_offsets[..., None] == drawn_BD[:, None]).any(-1)
+            ahead_asked &= (ahead_offsets[..., None] == drawn_BD[:, None]).any(-1)
         if reach.upper_draws and behind and chances is not None:
             available_B = usable_BM[:, reach.behind_from - 1 :].sum(1)
             behind_offsets = _drawn(
@@ -377,7 +377,7 @@ class Replay:
             ahead_exists_BA=ahead_exists,
             ahead_acted_BA=follows_BH.gather(1, ahead_offsets),
             ahead_actions_BA=actions_BW.gather(1, centre + ahead_offsets).long(),
-            ahead_counts_BA=ahead_counts,
+            ahead_asked_BA=ahead_asked,
             target_B=target_B,
             rewards_BM=rewards_BW[:, centre - behind : centre].flip(1),
             behind_rows_BCS=rows_at(-behind_offsets),
