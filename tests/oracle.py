@@ -16,6 +16,8 @@ import torch
 from tightrope.config import Config
 from tightrope.replay import Replay, Window
 
+ACTIONS = 4
+
 
 @dataclass
 class Episode:
@@ -27,6 +29,8 @@ class Episode:
     first_row: int = 0  # time of its first row
     values: list[float] = field(default_factory=list)
     taken: list[float] = field(default_factory=list)  # Q-(s_t, a_t)
+    q: list[list[float]] = field(default_factory=list)  # Q-(s_t, a)
+    actions: list[int] = field(default_factory=list)
 
     @property
     def last(self) -> int:
@@ -64,11 +68,12 @@ def upper(e: Episode, j: int, k: int, gamma: float, oldest: int, stack: int) -> 
 
 
 def upper_ahead(e: Episode, j: int, k: int, gamma: float) -> float | None:
-    """L_(j,k), and at each step after the first what it lost: max_a Q-(s, a) - Q-(s, a_taken)."""
+    """L_(j,k), and at each step after the first what it lost: V(s) - Q-(s, a_taken), V as in L, or nothing where Q-
+    holds the action for better than that."""
     bound = lower(e, j, k, gamma)
     if bound is None:
         return None
-    return bound + math.fsum(gamma**i * (e.values[j + i] - e.taken[j + i]) for i in range(1, k + 1))
+    return bound + math.fsum(gamma**i * max(0.0, e.values[j + i] - e.taken[j + i]) for i in range(1, k + 1))
 
 
 def episode_return(e: Episode, j: int, gamma: float) -> float | None:
@@ -93,15 +98,17 @@ def laid_out(
         rows_of: list[tuple[Episode, int | None]] = []
         for e in episodes:
             e.first_row = len(rows_of)
-            e.values = rng.normal(size=len(e.rewards) + 1).tolist()
-            e.taken = rng.normal(size=len(e.rewards) + 1).tolist()
+            e.q = rng.normal(size=(len(e.rewards) + 1, ACTIONS)).tolist()
+            e.actions = rng.integers(ACTIONS, size=len(e.rewards) + 1).tolist()
+            e.values = [max(q) for q in e.q]
+            e.taken = [q[a] for q, a in zip(e.q, e.actions, strict=True)]
             rows_of += [(e, step) for step in range(len(e.rewards))]
             if e.end != "unfinished" and not e.life:
                 rows_of.append((e, None))
         timelines.append(rows_of)
     length = min(map(len, timelines))
     # An episode that does not end within the common length has not ended.
-    replay = Replay(rows * num_envs, num_envs, (1,), np.dtype(np.float32), stack, 4, gamma, torch.device("cpu"))
+    replay = Replay(rows * num_envs, num_envs, (1,), np.dtype(np.float32), stack, ACTIONS, gamma, torch.device("cpu"))
     frame = lambda time, env: float(1 + time * num_envs + env)  # noqa: E731
     where: dict[tuple[int, int], tuple[Episode, int]] = {}
     by_frame: dict[float, tuple[float, float]] = {}
@@ -119,8 +126,9 @@ def laid_out(
         cut = np.array([e.end == "cut" for e, _ in now]) & is_last
         begins = np.array([step == 0 for _, step in after])
         rewards = np.array([e.rewards[step] if step is not None else 99.0 for e, step in now])
+        actions = np.array([e.actions[step] if step is not None else 0 for e, step in now])
         replay.append(
-            np.zeros(num_envs, dtype=np.int64), rewards, transition, terminal, cut, frames_at(time + 1), begins,
+            actions, rewards, transition, terminal, cut, frames_at(time + 1), begins,
             np.where(cut, np.nan, 0.0),
         )  # fmt: skip
     for env in range(num_envs):

@@ -55,7 +55,7 @@ def test_every_bound_of_every_row_is_the_papers(
     lowers = lower_bounds(
         window.rewards_BH.double(), window.terminal_BH, window.ahead_exists_BA, window.ahead_offsets_BA, best, gamma
     )
-    ceilings = upper_bounds_ahead(lowers, best - taken, gamma)
+    ceilings = upper_bounds_ahead(lowers, best - taken, gamma)  # by the best action there is, so that none is negative
     uppers = upper_bounds(
         window.rewards_BM.double(), window.behind_exists_BC, window.behind_offsets_BC,
         values_of(stacked(replay.by_row, window.behind_rows_BCS), by_frame, 1), gamma,
@@ -135,7 +135,7 @@ def test_drawn_bounds_are_among_those_that_exist(lives: list[list[Episode]], see
     times, envs = map(torch.tensor, zip(*centres, strict=True))
     chances = replay.draw(len(times), reach, torch.Generator().manual_seed(seed))
     window = replay.window(times, envs, reach, chances)
-    on_the_way = replay.window(times, envs, dataclasses.replace(reach, path=True), chances)
+    every = replay.window(times, envs, dataclasses.replace(reach, every=True), chances)
     assert window.ahead_offsets_BA.shape[1] == 4
     assert window.behind_offsets_BC.shape[1] == 4
     for i, key in enumerate(centres):
@@ -147,10 +147,10 @@ def test_drawn_bounds_are_among_those_that_exist(lives: list[list[Episode]], see
         assert window.behind_exists_BC[i].tolist() == 4 * [bool(behind)]
         if ahead:
             assert set(window.ahead_offsets_BA[i, 1:].tolist()) <= ahead
-        # With the states on the way the same are drawn, and those alone count.
-        assert on_the_way.ahead_offsets_BA[i].tolist() == list(range(1, 11))
-        counted = on_the_way.ahead_offsets_BA[i][on_the_way.ahead_asked_BA[i] & on_the_way.ahead_exists_BA[i]]
-        assert set(counted.tolist()) == (set(window.ahead_offsets_BA[i, 1:].tolist()) if ahead else set())
+        # With all states ahead the same are drawn.
+        assert every.ahead_offsets_BA[i].tolist() == list(range(1, 11))
+        drawn = every.ahead_offsets_BA[i][every.ahead_drawn_BA[i] & every.ahead_exists_BA[i]]
+        assert set(drawn.tolist()) == (set(window.ahead_offsets_BA[i, 1:].tolist()) if ahead else set())
         if behind:
             assert set(window.behind_offsets_BC[i].tolist()) <= behind
 

@@ -84,8 +84,8 @@ class Config:
     use_return: bool = setting("the finished episode's return R_j joins the lower bounds")
     use_upper: bool = setting("use upper bounds")
     upper_by: Literal["behind", "ahead"] = setting(
-        "upper bounds: what the states behind can afford; or, of the lower bounds' horizons, each lower bound and what "
-        "its steps after the first lost against the best actions"
+        "upper bounds: what the states behind can afford; or what the 2 to K + 1 steps ahead brought and, after the "
+        "first, lost against the best actions"
     )
     upper_settled: float = setting(
         "upper bounds only while mean Q changes by less than this share of itself from one target network to the "

@@ -68,7 +68,8 @@ class Learner:
             behind_from=config.upper_from + 1,
             upper=config.bounds and config.use_upper and config.upper_by == "behind",
             lower_draws=config.lower_draws if config.bounds else 0,
-            path=config.bounds and config.use_upper and config.upper_by == "ahead",
+            # A drawn one adds up what all steps on the way to it lost.
+            every=config.bounds and config.use_upper and config.upper_by == "ahead",
             upper_draws=config.upper_draws if config.bounds else 0,
             slide=config.draw == "slide",
             # A cut episode that is stored as terminal has no bootstrap at its end: only R_j speaks for that.
@@ -231,13 +232,13 @@ class Learner:
             lower_BA = lower_BA - self.luck.of(offsets_BA)
         # The target is y and no bound; and drawn bounds alone count, whatever else was valued.
         target_BA = offsets_BA == offsets_BA.gather(1, window.target_B[:, None])
-        lower_B = torch.where(window.ahead_asked_BA & ~target_BA, lower_BA, -torch.inf).amax(1)
+        lower_B = torch.where(self.bounding(window) & ~target_BA, lower_BA, -torch.inf).amax(1)
         returns_B = torch.full_like(y_B, -torch.inf)
         if config.use_return:
             returns_B = window.returns_B.nan_to_num(nan=-torch.inf)
         beyond_B = torch.full_like(y_B, -torch.inf)
         if self.episode is not None:
-            seen_BA = window.ahead_asked_BA | target_BA
+            seen_BA = window.ahead_drawn_BA | target_BA
             beyond_BA = self.through(window, self.episode.ahead(window))
             beyond_B = torch.where(window.ahead_acted_BA & seen_BA, beyond_BA, -torch.inf).amax(1)
             found_B = torch.where(seen_BA, worth_BA, -torch.inf).amax(1)
@@ -257,7 +258,7 @@ class Learner:
         upper_B = torch.full_like(worth_BA[:, 0], torch.inf)
         if self.reach.upper and window.behind_offsets_BC.shape[1]:
             upper_B = self.upper_behind(window, values)
-        elif self.reach.path:
+        elif self.reach.every:
             upper_B = self.upper_ahead(window, values, best_BA, worth_BA)
         return upper_B if self.settling is None else torch.where(self.settling.settled, upper_B, torch.inf)
 
@@ -282,7 +283,11 @@ class Learner:
         if self.luck is not None:
             upper_BA = upper_BA + self.luck.of(offsets_BA)
         # One step ahead no step is left that could have lost: that is the one-step target and no bound.
-        return torch.where(window.ahead_asked_BA & (offsets_BA > 1), upper_BA, torch.inf).amin(1)
+        return torch.where(self.bounding(window) & (offsets_BA > 1), upper_BA, torch.inf).amin(1)
+
+    def bounding(self, window: Window) -> Tensor:
+        """Which of the states ahead give bounds: K + 1 steps ahead at most, which a target may exceed, and as drawn."""
+        return window.ahead_drawn_BA & (window.ahead_offsets_BA <= self.reach.rows)
 
     def learn_all(self, replay: Replay, batch: Batch) -> None:
         """One gradient step for each part of the group's batch."""

@@ -41,7 +41,7 @@ class Window(NamedTuple):
     ahead_exists_BA: Tensor
     ahead_acted_BA: Tensor  # an action of the same episode was taken there
     ahead_actions_BA: Tensor
-    ahead_asked_BA: Tensor  # bounds are asked of it: within their reach, and not only on the way to what was drawn
+    ahead_drawn_BA: Tensor  # where bounds are drawn, it is among them; else always
     target_B: Tensor  # which of those ahead is the target's: the one n steps ahead, or as far as the episode goes
     rewards_BM: Tensor
     behind_rows_BCS: Tensor
@@ -60,7 +60,7 @@ class Reach:
     behind_from: int = 1  # nearest predecessor
     upper: bool = False
     lower_draws: int = 0  # 0: every offset
-    path: bool = False  # though bounds are drawn, every state on the way to them is asked for
+    every: bool = False  # though bounds are drawn, all states ahead are asked for
     upper_draws: int = 0
     acted_only: bool = False  # lower bounds only from states that were acted from, not from an episode's end
     skip_start_rows: int = 0
@@ -333,7 +333,7 @@ class Replay:
         if reach.lower_draws and chances is not None:
             available_B = reaches_BH[:, 1 : reach.rows].sum(1)
             drawn_BD = _drawn(2, available_B, chances.lower, chances.slide if reach.slide else None)
-        if drawn_BD is not None and not reach.path:
+        if drawn_BD is not None and not reach.every:
             ahead_offsets = torch.cat([farthest_B1, drawn_BD], dim=1)
             target_B = torch.zeros_like(times_B)
         elif reach.bounds:
@@ -344,9 +344,9 @@ class Replay:
             target_B = torch.zeros_like(times_B)
         # Offset 1 is the ordinary target, which every sample has.
         ahead_exists = reaches_BH.gather(1, ahead_offsets - 1) | (ahead_offsets == 1)
-        ahead_asked = ahead_offsets <= reach.rows
+        ahead_drawn = torch.ones_like(ahead_exists)
         if drawn_BD is not None:
-            ahead_asked &= (ahead_offsets[..., None] == drawn_BD[:, None]).any(-1)
+            ahead_drawn = (ahead_offsets[..., None] == drawn_BD[:, None]).any(-1)
         if reach.upper_draws and behind and chances is not None:
             available_B = usable_BM[:, reach.behind_from - 1 :].sum(1)
             behind_offsets = _drawn(
@@ -377,7 +377,7 @@ class Replay:
             ahead_exists_BA=ahead_exists,
             ahead_acted_BA=follows_BH.gather(1, ahead_offsets),
             ahead_actions_BA=actions_BW.gather(1, centre + ahead_offsets).long(),
-            ahead_asked_BA=ahead_asked,
+            ahead_drawn_BA=ahead_drawn,
             target_B=target_B,
             rewards_BM=rewards_BW[:, centre - behind : centre].flip(1),
             behind_rows_BCS=rows_at(-behind_offsets),
