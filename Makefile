@@ -14,7 +14,7 @@ test: $(VENV)/ready lint
 
 # What needs a GPU, with the Python that has PyTorch for it: make test-gpu PYTHON=python3, PYTHONPATH=bundle where offline.
 test-gpu:
-	PYTHONPATH=src:$(PYTHONPATH) $(PYTHON) -m pytest -m gpu tests/test_fast.py
+	PYTHONPATH=src:$(PYTHONPATH) $(PYTHON) -m pytest -m gpu tests/test_fast.py tests/test_trainer.py
 
 # What can happen to runs, in large numbers; its last output is in docs/reliability.md. An hour or so on 2 cores.
 TORTURE := kills damage hostile fuzz disk ray_kills soak

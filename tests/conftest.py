@@ -12,6 +12,14 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("no CUDA GPU here; make test-gpu where there is one")
+
+
 @pytest.fixture(autouse=True)
 def same_weights_every_time() -> None:
     """A layer that a test makes for itself starts alike in every run: what fails, fails again."""

@@ -20,15 +20,6 @@ from tightrope.memory import Memory
 from tightrope.network import Form, QNetwork, build_network, stacked
 from tightrope.replay import Replay
 
-needs_gpu = pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="no CUDA GPU here; make test-gpu where there is one"
-)
-
-
-def gpu(test: Any) -> Any:
-    return pytest.mark.gpu(needs_gpu(test))
-
-
 # ------------------------------------------------------------------------------------------------- the fused kernels
 
 
@@ -80,7 +71,7 @@ def test_the_kernels_are_the_papers_network() -> None:
     assert max(gradients) < 1e-5
 
 
-@gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("states", [1, 32, 100])
 def test_the_kernels_are_the_papers_network_on_a_gpu(states: int) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -93,7 +84,7 @@ def test_the_kernels_are_the_papers_network_on_a_gpu(states: int) -> None:
     assert max(gradients) < 0.2
 
 
-@gpu
+@pytest.mark.gpu
 def test_many_states_at_once() -> None:
     """As many as a group's bounds ask for."""
     from tightrope.fused import FusedNetwork
@@ -224,7 +215,7 @@ def test_what_the_stages_are_for(
     assert fits(network, frame_shape, dtype, stack) is expected
 
 
-@gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize(("states", "shape"), [(1, (84, 84)), (64, (84, 84)), (5, (17, 22)), (3, (8, 8))])
 def test_the_stages_are_impalas_on_a_gpu(states: int, shape: tuple[int, int]) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -364,7 +355,7 @@ def test_what_training_on_a_cpu_runs_equals_the_plain_update() -> None:
     assert (moved(quick, "small") - expected).norm() < 1e-4 * expected.norm()
 
 
-@gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     ("network", "part"),
     [("small", "multipliers"), ("small", "excess"), ("impala", "multipliers"), ("impala", "excess")],
@@ -389,7 +380,7 @@ def test_with_every_switch_the_captured_update_equals_the_plain_one(network: str
         assert value == pytest.approx(told[name], rel=0.05, abs=0.02), name
 
 
-@gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     ("network", "dtype", "tolerance", "bound_on"),
     [
@@ -425,7 +416,7 @@ def test_the_captured_update_equals_the_plain_one(
         assert value == pytest.approx(told[name], rel=0.05, abs=0.02), name
 
 
-@gpu
+@pytest.mark.gpu
 def test_samples_differ_from_replay_to_replay_of_the_graph() -> None:
     fast, replay = made("cuda", learning_rate=0.0)
     speed_up(fast, replay)
@@ -436,7 +427,7 @@ def test_samples_differ_from_replay_to_replay_of_the_graph() -> None:
     assert len(set(seen)) == 5, "with frozen weights only the samples can differ"
 
 
-@gpu
+@pytest.mark.gpu
 def test_numbers_really_change_inside_the_graph() -> None:
     """Learning rate and lambda are schedules in some runs."""
     fast, replay = made("cuda")
@@ -461,7 +452,7 @@ def test_numbers_really_change_inside_the_graph() -> None:
     assert losses[0] != pytest.approx(losses[1], rel=0.01)
 
 
-@gpu
+@pytest.mark.gpu
 def test_capturing_learns_nothing() -> None:
     fast, replay = made("cuda")
     weights = [p.detach().clone() for p in fast.online.parameters()]
@@ -475,7 +466,7 @@ def test_capturing_learns_nothing() -> None:
 # ------------------------------------------------------------------------------------------------- the captured actor
 
 
-@gpu
+@pytest.mark.gpu
 def test_the_captured_actor_explores_anew_each_time_and_by_the_epsilon_of_the_moment() -> None:
     from tightrope.actor import Actor
     from tightrope.fused import FusedNetwork
@@ -504,7 +495,7 @@ def test_the_captured_actor_explores_anew_each_time_and_by_the_epsilon_of_the_mo
     assert (np.array([fast.act(0.06) for _ in range(100)]) != best).mean() == pytest.approx(0.05, abs=0.01)
 
 
-@gpu
+@pytest.mark.gpu
 def test_a_graph_of_random_numbers_goes_on_where_the_generator_is() -> None:
     draw = torch.Generator("cuda").manual_seed(3)
     toss = captured(lambda: torch.rand(4, generator=draw, device="cuda"), draw)

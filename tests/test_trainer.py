@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import gymnasium
@@ -11,7 +15,9 @@ import pytest
 import torch
 
 from tightrope.config import preset
+from tightrope.errors import TightropeError
 from tightrope.evaluation import Evaluator
+from tightrope.learner import Learner
 from tightrope.network import stacked
 from tightrope.replay import BEGIN, TERMINAL, TRANSITION, Reach
 from tightrope.run import Description, RunFolder
@@ -190,30 +196,126 @@ class Long(gymnasium.Env[np.ndarray, int]):
         return seen, float(seen.sum()), False, False, {}
 
 
+#: Two halves of 6 environments, an update for every 2 steps, a line of metrics after every 10 steps of all of them.
+TWELVE = {"num_envs": 12, "update_every_steps": 2, "update_group": 1, "learn_start_steps": 120, "frames": 1_200,
+          "log_frames": 120, "eval_every_epochs": 0, "replay_rows": 1_200, "overlap": True}  # fmt: skip
+
+
+class Watched(Trainer):
+    """Sees how old the weights are by which it acts: finds them among those that the learner had."""
+
+    def __init__(self, path: Path, env: Any = Long, device: str = "cpu", **fields: Any) -> None:
+        self.had: dict[int, torch.Tensor] = {}  # by how many updates they had seen
+        self.found: list[tuple[int, int]] = []  # how many they lacked before and after the actions were chosen
+        description = Description("custom", "classic", 0, device, preset("classic").replace(**TWELVE | fields))
+        super().__init__(description, RunFolder(path / "run"), env=env)
+        if not self.folder.checkpoints.saved():
+            self.folder.create(description)
+            self.start()
+
+    def send(self, side: Side) -> None:
+        if self.ceaseless is None:  # else the learner is at work, and what it had is seen when it is followed
+            self.see()
+        acting = next(side.actor.network.parameters())
+        (seen,) = (updates for updates, weights in self.had.items() if torch.equal(weights, acting))
+        before = self.learner.updates - seen
+        super().send(side)
+        self.found.append((before, self.learner.updates - seen))
+
+    def follow(self, side: Side) -> None:
+        self.see()
+        super().follow(side)
+
+    def see(self) -> None:
+        self.had.setdefault(self.learner.updates, next(self.network.parameters()).detach().clone())
+
+
 @pytest.mark.parametrize(("overlap", "behind"), [(True, 3), (False, 0)])
 def test_how_old_the_weights_are_by_which_it_acts(tmp_path: Path, overlap: bool, behind: int) -> None:
-    """Two halves of 6 environments in turn, an update for every 2 steps: between a half's taking the weights over and
-    its next actions the other half's 6 steps are learned from, so 3 updates. One after the other nothing is missed."""
-    had: dict[int, torch.Tensor] = {}  # weights of the learner by how many updates they had seen
-    found: list[int] = []
-
-    class Watched(Trainer):
-        def send(self, side: Side) -> None:
-            had.setdefault(self.learner.updates, next(self.network.parameters()).detach().clone())
-            acting = next(side.actor.network.parameters())
-            (seen,) = (updates for updates, weights in had.items() if torch.equal(weights, acting))
-            found.append(self.learner.updates - seen)
-            super().send(side)
-
-    numbers = {"num_envs": 12, "update_every_steps": 2, "update_group": 1, "learn_start_steps": 120, "frames": 1_200,
-               "log_frames": 120, "eval_every_epochs": 0, "replay_rows": 1_200, "overlap": overlap}  # fmt: skip
-    description = Description("custom", "classic", 0, "cpu", preset("classic").replace(**numbers))
-    trainer = Watched(description, RunFolder(tmp_path / "run"), env=Long)
-    trainer.folder.create(description)
-    trainer.start()
+    """Between a half's taking the weights over and its next actions the other half's 6 steps are learned from, so 3
+    updates. One after the other nothing is missed."""
+    trainer = Watched(tmp_path, overlap=overlap)
     lines = list(trainer.train())
     trainer.close()
+    found = [lacked for lacked, _ in trainer.found]
     assert set(found[: len(found) // 12]) == {0}, "nothing had been learned"
     assert set(found[len(found) // 6 :]) == {behind}
     assert [line["updates_behind"] for line in (lines[0], *lines[2:])] == [0, *[behind] * (len(lines) - 2)]
     assert trainer.learner.updates > 400
+
+
+class Patient(Long):
+    """Once the learner has begun, answers only when it has made another update since."""
+
+    trainer: Trainer | None = None
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if self.trainer is not None and self.trainer.started_at is not None:
+            before, until = self.trainer.learner.updates, monotonic() + 60
+            while self.trainer.learner.updates == before:
+                assert monotonic() < until, "the learner waits for the game"
+                sleep(0.001)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_the_learner_never_waits_where_acting_is_asynchronous(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    """Games that do not answer before the learner has gone on; and nothing is stored or followed while it does."""
+    updating = threading.Event()
+    update = Learner.update
+
+    def watched(self: Learner, *what: Any) -> None:
+        updating.set()
+        update(self, *what)
+        updating.clear()
+
+    monkeypatch.setattr(Learner, "update", watched)
+
+    def alone(whole: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(*what: Any, **more: Any) -> Any:
+            assert not updating.is_set()
+            return whole(*what, **more)
+
+        return checked
+
+    for name in ("store", "log", "save", "follow"):
+        monkeypatch.setattr(Watched, name, alone(getattr(Watched, name)))
+    fields = {"asynchronous": True, "log_frames": 60, "lam_schedule": "annealed", "lam": 1.0, "lam_steps": 480}
+    trainer = Watched(tmp_path, Patient, device, frames=360, **fields)
+    monkeypatch.setattr(Patient, "trainer", trainer)
+    told = [(line["updates_behind"], len(trainer.found)) for line in trainer.train()]
+    # 240 steps were played since the learner began, each of them only after an update, where one for every 2 is due.
+    assert trainer.started_at == 120
+    assert trainer.learner.updates >= 240 - 12
+    # λ goes by the 240 steps, of which the last halves' may not be counted yet; by the updates it would be 0.
+    assert trainer.learner.lam.item() == pytest.approx(0.5, abs=13 / 480)
+    for (_, before), (behind, seen) in pairwise(told):
+        fewest, most = np.mean(trainer.found[before:seen], 0)
+        assert fewest <= behind <= most
+    assert min(trainer.found[36:])[0] >= 12, "those that were made while both halves played"
+    updates = trainer.learner.updates
+    trainer.close()
+    monkeypatch.setattr(Patient, "trainer", None)
+    again = Watched(tmp_path, device=device, frames=420, **fields)
+    again.had = trainer.had
+    again.resume()
+    assert again.learner.updates == updates
+    list(again.train())
+    again.close()
+    assert (again.steps, again.learner.updates > updates) == (420, True)
+
+
+def test_what_goes_wrong_in_an_asynchronous_update_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(self: Trainer) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise TightropeError("no more")
+
+    monkeypatch.setattr(Watched, "update", wrong)
+    trainer = Watched(tmp_path, asynchronous=True)
+    with pytest.raises(TightropeError, match="no more"):
+        list(trainer.train())
+    trainer.close()

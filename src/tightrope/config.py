@@ -165,6 +165,10 @@ class Config:
         "what is multiplied; weights and sums stay float32. auto: bfloat16 where fast and on a GPU"
     )
     overlap: bool = setting("learn while the games play (needs num_envs above 1)")
+    asynchronous: bool = setting(
+        "the learner never waits for the games: the updates that are due are the fewest it makes (needs overlap; no "
+        "run is like another)"
+    )
 
     # Evaluation
     eval_episodes: int = setting("games of one evaluation", "games", 1)
@@ -211,6 +215,8 @@ class Config:
                 raise TightropeError(f"{name} = {draws}: must be 0 where k = 0, which leaves none to draw")
             if draws > horizons and self.draw == "slide":
                 raise TightropeError(f"{name} = {draws}: must not exceed the {horizons} horizons that it slides over")
+        if self.asynchronous and not (self.overlap and self.num_envs > 1):
+            raise TightropeError("asynchronous = True: needs overlap = True and num_envs above 1")
         if self.network != "impala" and (self.spectral_norm or self.width != 1):
             name = "spectral_norm" if self.spectral_norm else "width"
             raise TightropeError(f"{name} = {getattr(self, name)}: is for network = 'impala' alone")
@@ -307,6 +313,7 @@ ADDED_LATER: dict[str, Any] = {
     "step_timeout_seconds": 0.0,
     "keep_checkpoints": 2,
     "keep_every_frames": 0,
+    "asynchronous": False,
 }
 #: Fields that change nothing of what was learned so far: a run may go on with others.
 HOUSEKEEPING = ("frames", "step_timeout_seconds", "keep_checkpoints", "keep_every_frames")

@@ -110,12 +110,16 @@ class Learner:
 
     # ------------------------------------------------------------------------- an update, from its beginning to its end
 
-    def update(self, replay: Replay) -> None:
-        """At most `at_once` updates; the target network follows every `target_every_updates`."""
+    def update(self, replay: Replay, steps: int | None = None) -> None:
+        """At most `at_once` updates; the target network follows every `target_every_updates`.
+
+        `steps` of learning have been played so far, by which the schedules go: without it those that call for the
+        updates so far.
+        """
         if self.lacks_notes:
             raise ValueError("keep_notes comes before the first update")
         before = self.updates // self.config.target_every_updates
-        self.schedule()
+        self.schedule(self.config.steps_taken(self.updates) if steps is None else steps)
         # Out of step with the graph only after a resume from where the steps were smaller: single groups until in step.
         if self.captured is not None and self.updates % self.at_once == 0:
             self.captured()
@@ -410,9 +414,9 @@ class Learner:
                 state |= part.state()
         return state
 
-    def schedule(self) -> None:
+    def schedule(self, steps: int) -> None:
         """Numbers that change with the steps of learning."""
-        config, steps = self.config, self.config.steps_taken(self.updates)
+        config = self.config
         if config.lam_schedule == "annealed":
             self.lam.fill_(ramp(config.lam, config.lam_end, steps / config.lam_steps))
         if config.priority != "none":

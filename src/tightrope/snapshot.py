@@ -168,7 +168,9 @@ def _check_counts(trainer: Trainer, facts: dict[str, Any]) -> None:
     limits = {"steps": 0, "games": 0, "epochs": 0, "updates": 0, "last_log_frames": 0, "evaluated_at": -1}
     counts = {name: facts[name] for name in limits} | {"started_at": facts["started_at"] or 0}
     for name, count in counts.items():
-        largest = config.updates_due(most) if name == "updates" else most * per_step
+        largest: float = config.updates_due(most) if name == "updates" else most * per_step
+        if name == "updates" and config.asynchronous:
+            largest = math.inf
         if type(count) is not int or not limits.get(name, 0) <= count <= largest:
             raise ValueError(f"{name} = {count!r}")
     for score in (facts["best_score"], facts["last_score"]):

@@ -8,7 +8,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from tightrope import snapshot
 from tightrope.actor import Actor
 from tightrope.agent import Agent, AgentFacts
+from tightrope.ceaseless import Ceaseless
 from tightrope.checkpoint import check_room
 from tightrope.config import Config
 from tightrope.constraints import needed_notes
@@ -160,6 +161,7 @@ class Trainer:
             for i, game in enumerate(games)
         ]
         self.sped_up, self.speed_up_seconds = False, 0.0
+        self.ceaseless: Ceaseless | None = None  # from the start of learning
         self.evaluator: Evaluator | None = None
 
         self.steps = 0
@@ -256,7 +258,8 @@ class Trainer:
 
         With `overlap` the updates run while the games play, and each half's next actions are sent as soon as its frames
         are here. They are chosen by the weights of one step before: after the updates that the half's last step made
-        due, and not waiting for those that the other half's did.
+        due, and not waiting for those that the other half's did. With `asynchronous` the learner does not wait either:
+        until a half has played and its next actions are sent it goes on.
         """
         # Resumed where the game of one side broke this step off, another may have played it already.
         played = [side.played[1] for side in self.sides if side.played is not None]
@@ -265,9 +268,11 @@ class Trainer:
             if side.sent is None:
                 self.send(side)
         for side in [side for side in self.sides if side.played is None]:
-            self.receive(side)
+            with self.meanwhile():
+                self.receive(side)
+                if self.overlap:
+                    self.send(side)
             if self.overlap:
-                self.send(side)
                 self.learn()
                 self.follow(side)
         self.store()
@@ -277,9 +282,9 @@ class Trainer:
     def send(self, side: Side) -> None:
         """The next actions, to be played while we do something else."""
         random_steps = self.config.random_start_steps
-        side.sent = side.actor.act(self.epsilon, side.life_steps < random_steps if random_steps else None)
         if self.overlap:
             self.behind += (self.learner.updates - side.updates, 1)
+        side.sent = side.actor.act(self.epsilon, side.life_steps < random_steps if random_steps else None)
         side.game.send(side.sent)
 
     def follow(self, side: Side) -> None:
@@ -351,7 +356,18 @@ class Trainer:
             self.speed_up()
         due = config.updates_due(self.steps - self.started_at)
         while self.learner.updates + self.learner.at_once <= due:
-            self.learner.update(self.replay)
+            self.update()
+        if config.asynchronous and self.ceaseless is None:
+            self.ceaseless = Ceaseless(self.update, self.device)
+
+    def update(self) -> None:
+        # Of a learner that does not wait the updates do not say how far the run is.
+        steps = self.steps - (self.started_at or 0) if self.config.asynchronous else None
+        self.learner.update(self.replay, steps)
+
+    def meanwhile(self) -> AbstractContextManager[None]:
+        """What the learner does while others play: nothing, unless it never waits."""
+        return nullcontext() if self.ceaseless is None else self.ceaseless.going()
 
     def speed_up(self) -> None:
         """From here on the same updates, faster (fast.py).
@@ -562,6 +578,8 @@ class Trainer:
             self._close()
 
     def _close(self) -> None:
+        if self.ceaseless is not None:
+            self.ceaseless.close()
         for side in self.sides:
             side.game.close()
         if self.evaluator is not None:
