@@ -131,18 +131,18 @@ def test_the_bound_ahead_adds_what_the_steps_after_the_first_lost() -> None:
         assert high[1:].tolist() == pytest.approx([0.5 + (0.0 if double else 0.5 * 0.1), math.inf])
 
 
-def test_beside_n_step_targets_no_bound_ahead_is_of_one_step() -> None:
-    """One step ahead nothing could have been lost. The horizons are the paper's: 2 to K + 1 steps, the target's too."""
-    replay = filled([[(0, 0, 0.0), (1, 1, 0.0), (2, 0, 0.0), (3, 0, 0.0)]], [4], 0.5)
-    learner, _, target = table_learner(5, 2, k=2, n_step=3, gamma=0.5, use_return=False, upper_by="ahead")
+def test_beside_n_step_targets_no_bound_ahead_is_of_one_step_or_of_the_targets() -> None:
+    """One step ahead nothing could have been lost, and the target is a bound on neither side: so 2 steps and 4."""
+    replay = filled([[(0, 0, 0.0), (1, 1, 0.0), (2, 0, 0.0), (3, 0, 0.0), (4, 0, 0.0)]], [5], 0.5)
+    learner, _, target = table_learner(6, 2, k=3, n_step=3, gamma=0.5, use_return=False, upper_by="ahead")
     with torch.no_grad():
-        target.copy_(torch.tensor([[9.0, 9.0], [0.1, 0.0], [0.9, 0.8], [1.0, 0.5], [9.0, 9.0]]))
+        target.copy_(torch.tensor([[9.0, 9.0], [0.1, 0.0], [2.0, 0.8], [1.0, 0.5], [6.0, 3.0], [9.0, 9.0]]))
     window = replay.window(torch.tensor([0]), torch.tensor([0]), learner.reach)
     y, low, high, *_ = learner.bounds(window, learner.values(replay, window))
     assert y.item() == pytest.approx(0.125 * 1.0)
-    assert low.item() == pytest.approx(max(0.5 * 0.1, 0.25 * 0.9))  # 1 step, 2 steps; 3 are the target
-    # 2 and 3 steps: state 1 lost 0.1 - 0.0, state 2 nothing. One step would be 0.05, the least of all.
-    assert high.item() == pytest.approx(min(0.25 * 0.9 + 0.5 * 0.1, 0.125 * 1.0 + 0.5 * 0.1))
+    assert low.item() == pytest.approx(max(0.5 * 0.1, 0.25 * 2.0, 0.0625 * 6.0))  # 1, 2 and 4 steps
+    # State 1 lost 0.1 - 0.0, the others nothing. One step would be 0.05, three 0.175: the least of all.
+    assert high.item() == pytest.approx(min(0.25 * 2.0 + 0.5 * 0.1, 0.0625 * 6.0 + 0.5 * 0.1))
 
 
 def test_what_an_episode_keeps_is_of_the_bounds_that_were_drawn() -> None:
@@ -192,9 +192,11 @@ def test_bounds_on_both_sides_of_the_same_steps_keep_the_head_start_and_make_no_
     both: dict[str, Any] = {"use_return": False, "upper_by": "ahead"}
     assert learned(0, 0.0, 260, **both).reached
     assert not learned(0, 0.0, 260, bounds=False).reached
-    safe, risky = gamble(2_000, **both)
-    assert safe == pytest.approx(0.5, abs=0.01)
-    assert risky < 0.45
+    # The risky way is worth 0.4: two steps, so that three-step targets are those to its end.
+    for n_step in (1, 3):
+        safe, risky = gamble(2_000, n_step=n_step, **both)
+        assert safe == pytest.approx(0.5, abs=0.01)
+        assert 0.37 < risky < 0.45
 
 
 # ----------------------------------------------------------------------------------------------------- n-step targets

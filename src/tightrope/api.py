@@ -16,6 +16,7 @@ from tightrope.config import learning, own_numbers
 from tightrope.device import pick_device
 from tightrope.errors import TightropeError, counted
 from tightrope.games import EnvMaker, canonical, config_for, default_preset, refuse_unknown_module
+from tightrope.idle import remarks
 from tightrope.lock import held
 from tightrope.network import NetworkMaker
 from tightrope.progress import Progress
@@ -95,6 +96,9 @@ def train(
     progress = Progress(path, config, quiet, json)
     folder = RunFolder(path, Callbacks([*callbacks, progress], progress.say))
     folder.refuse_if_taken()
+    plain = config_for(name, chosen, {})
+    for remark in remarks([field for field in fields if getattr(config, field) != getattr(plain, field)], config):
+        progress.say(remark)
     trainer = Trainer(description, folder, env, network, progress.say, progress.glance)
     with closing(trainer), held(path):
         folder.create(description)

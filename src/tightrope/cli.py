@@ -43,6 +43,7 @@ from tightrope.commands import (
     Watch,
 )
 from tightrope.errors import TightropeError, counted, near
+from tightrope.idle import why_idle
 
 #: Packages whose module has another name.
 PACKAGES = {"PIL": "pillow", "imageio_ffmpeg": "imageio-ffmpeg", "ale_py": "ale-py"}
@@ -143,32 +144,35 @@ def run(words: list[str]) -> int:
     asked_for_help = bool({"-h", "--help"} & set(rest))
     typed: dict[str, Any] = {}
     default: Any = None
+    description = usage.description(command)
     if not asked_for_help:
         rest, typed = checked(name, rest)
     if command is Train:  # tyro shows the fields in --help; those that were typed are read already
-        default = Train(game=MISSING, fields=usage.fields_of(numbers_for_help(rest)))
+        shown = preset_for_help(rest)
+        default = Train(game=MISSING, fields=usage.fields_of(settings.numbers(shown)))
+        description += f"\n\nThe fields' defaults are those of {shown}; of another preset: --preset NAME --help"
     parsed = tyro.cli(
         command,
         args=["--help"] if asked_for_help else rest,
         prog=f"tightrope {name}",
-        description=usage.description(command),
+        description=description,
         default=default,
         config=(FlagCreatePairsOff,),
     )
     return handler(parsed, **typed)
 
 
-def numbers_for_help(words: list[str]) -> settings.Config:
-    """What `train --help` shows: the numbers of the preset named, of the one that suits the game named, or paper's."""
+def preset_for_help(words: list[str]) -> str:
+    """Whose numbers `train --help` shows: the preset named, the one that suits the game named, or paper."""
     given = [value for word, value in zip(words, [*words[1:], ""], strict=True) if word == "--preset"]
     given += [word.partition("=")[2] for word in words if word.startswith("--preset=")]
     if given:
-        return settings.numbers(given[-1])
+        return given[-1]
     if {"-h", "--help"} & set(words) and not words[0].startswith("-"):
         from tightrope.games import canonical, default_preset
 
-        return settings.preset(default_preset(canonical(words[0])))
-    return settings.preset("paper")
+        return default_preset(canonical(words[0]))
+    return "paper"
 
 
 def checked(command: str, words: list[str]) -> tuple[list[str], dict[str, Any]]:
@@ -370,7 +374,8 @@ def presets(args: Presets) -> int:
         for name in names:
             print(entry(name, settings.about(name), max(map(len, names)) + 2))
         return 0
-    values = settings.preset(args.name).to_dict()
+    chosen = settings.preset(args.name)
+    values = chosen.to_dict()
     origins = settings.origins(args.name)
     wide = max(map(len, values)) + 2
     print(filled(f"{args.name}: {settings.about(args.name)}. Behind each number its meaning, and where it is from."))
@@ -378,7 +383,8 @@ def presets(args: Presets) -> int:
         print(f"\n{group}")
         for name in fields:
             facts = settings.describe(name)
-            print(entry(name, f"{usage.value_of(name, values[name])} · {facts['meaning']}", wide))
+            idle = f" (no effect: {why})" if (why := why_idle(name, chosen)) else ""
+            print(entry(name, f"{usage.value_of(name, values[name])} · {facts['meaning']}{idle}", wide))
             print(entry("", f"[{origins[name]}]", wide))
     return 0
 

@@ -209,14 +209,20 @@ class Config:
                 f"target_every_steps = {self.target_every_steps}: must be at least update_every_steps = "
                 f"{self.update_every_steps}"
             )
-        for name, horizons in (("lower_draws", self.k), ("upper_draws", self.k + 1 - self.upper_from)):
+        drawn = {"lower_draws": self.k}
+        if self.upper_by == "behind":
+            drawn["upper_draws"] = self.k + 1 - self.upper_from
+        for name, horizons in drawn.items():
             draws = getattr(self, name)
             if draws and self.k == 0:
                 raise TightropeError(f"{name} = {draws}: must be 0 where k = 0, which leaves none to draw")
             if draws > horizons and self.draw == "slide":
                 raise TightropeError(f"{name} = {draws}: must not exceed the {horizons} horizons that it slides over")
         if self.asynchronous and not (self.overlap and self.num_envs > 1):
-            raise TightropeError("asynchronous = True: needs overlap = True and num_envs above 1")
+            raise TightropeError(
+                "asynchronous = True: needs overlap = True and num_envs above 1; here overlap = "
+                f"{self.overlap}, num_envs = {self.num_envs}"
+            )
         if self.network != "impala" and (self.spectral_norm or self.width != 1):
             name = "spectral_norm" if self.spectral_norm else "width"
             raise TightropeError(f"{name} = {getattr(self, name)}: is for network = 'impala' alone")

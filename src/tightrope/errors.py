@@ -46,5 +46,6 @@ def near(word: str, known: Iterable[str]) -> str:
     >>> near("pogn", ["pong", "breakout"])
     '; did you mean pong?'
     """
-    hits = difflib.get_close_matches(word.lower(), list(known), n=4, cutoff=0.5)
-    return f"; did you mean {', '.join(hits)}?" if hits else ""
+    names = {name.lower(): name for name in known}
+    hits = difflib.get_close_matches(word.lower(), list(names), n=4, cutoff=0.5)
+    return f"; did you mean {', '.join(names[hit] for hit in hits)}?" if hits else ""

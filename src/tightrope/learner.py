@@ -60,17 +60,19 @@ class Learner:
         self.target = copy.deepcopy(self.online).requires_grad_(False)
         self.parameters = list(self.online.parameters())
         self.optimiser = make_optimiser(self.parameters, config)
+        behind = config.bounds and config.use_upper and config.upper_by == "behind"
+        self.bounds_ahead = config.bounds and config.use_upper and config.upper_by == "ahead"
         self.reach = Reach(
             rows=config.bound_reach,
             n_step=config.n_step,
             # With K = 0 the return is the only lower bound, and it needs no state ahead.
             bounds=config.bounds and (config.k > 0 or config.horizon == "episode"),
             behind_from=config.upper_from + 1,
-            upper=config.bounds and config.use_upper and config.upper_by == "behind",
+            upper=behind,
             lower_draws=config.lower_draws if config.bounds else 0,
             # A drawn one adds up what all steps on the way to it lost.
-            every=config.bounds and config.use_upper and config.upper_by == "ahead",
-            upper_draws=config.upper_draws if config.bounds else 0,
+            every=self.bounds_ahead,
+            upper_draws=config.upper_draws if behind else 0,
             slide=config.draw == "slide",
             # A cut episode that is stored as terminal has no bootstrap at its end: only R_j speaks for that.
             acted_only=config.cut_return == "mean_q",
@@ -234,15 +236,13 @@ class Learner:
         lower_BA = worth_BA
         if self.luck is not None:
             lower_BA = lower_BA - self.luck.of(offsets_BA)
-        # The target is y and no bound; and drawn bounds alone count, whatever else was valued.
-        target_BA = offsets_BA == offsets_BA.gather(1, window.target_B[:, None])
-        lower_B = torch.where(self.bounding(window) & ~target_BA, lower_BA, -torch.inf).amax(1)
+        lower_B = torch.where(self.bounding(window), lower_BA, -torch.inf).amax(1)
         returns_B = torch.full_like(y_B, -torch.inf)
         if config.use_return:
             returns_B = window.returns_B.nan_to_num(nan=-torch.inf)
         beyond_B = torch.full_like(y_B, -torch.inf)
         if self.episode is not None:
-            seen_BA = window.ahead_drawn_BA | target_BA
+            seen_BA = window.ahead_drawn_BA | self.targeted(window)
             beyond_BA = self.through(window, self.episode.ahead(window))
             beyond_B = torch.where(window.ahead_acted_BA & seen_BA, beyond_BA, -torch.inf).amax(1)
             found_B = torch.where(seen_BA, worth_BA, -torch.inf).amax(1)
@@ -262,7 +262,7 @@ class Learner:
         upper_B = torch.full_like(worth_BA[:, 0], torch.inf)
         if self.reach.upper and window.behind_offsets_BC.shape[1]:
             upper_B = self.upper_behind(window, values)
-        elif self.reach.every:
+        elif self.bounds_ahead:
             upper_B = self.upper_ahead(window, values, best_BA, worth_BA)
         return upper_B if self.settling is None else torch.where(self.settling.settled, upper_B, torch.inf)
 
@@ -290,8 +290,13 @@ class Learner:
         return torch.where(self.bounding(window) & (offsets_BA > 1), upper_BA, torch.inf).amin(1)
 
     def bounding(self, window: Window) -> Tensor:
-        """Which of the states ahead give bounds: K + 1 steps ahead at most, which a target may exceed, and as drawn."""
-        return window.ahead_drawn_BA & (window.ahead_offsets_BA <= self.reach.rows)
+        """Which of the states ahead give bounds: K + 1 steps ahead at most, which a target may exceed; as drawn, whatever
+        else was valued; and not the target's, which is y and no bound on either side."""
+        return window.ahead_drawn_BA & (window.ahead_offsets_BA <= self.reach.rows) & ~self.targeted(window)
+
+    def targeted(self, window: Window) -> Tensor:
+        """Which of the states ahead is the target's."""
+        return window.ahead_offsets_BA == window.ahead_offsets_BA.gather(1, window.target_B[:, None])
 
     def learn_all(self, replay: Replay, batch: Batch) -> None:
         """One gradient step for each part of the group's batch."""

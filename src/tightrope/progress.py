@@ -39,7 +39,8 @@ def line(values: dict[str, Any], config: Config, evaluated: float | None) -> str
     parts = [
         f"{min(1, frames / config.frames):4.0%} {frames:,} frames",
         f"{rate:,.0f}/s",
-        f"{time_left(left / max(rate, 1e-9))} left",
+        # Games without updates say nothing of how long they take with them.
+        "not learning yet" if values.get("updates") == 0 else f"{time_left(left / max(rate, 1e-9))} left",
     ]
     if "evaluating" in values:
         parts[1:] = [f"evaluating: {values['evaluating']:,} games ended"]

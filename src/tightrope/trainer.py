@@ -110,6 +110,8 @@ class Trainer:
         if self.device.type == "cpu":
             needed += Memory.needed_bytes(config.replay_rows, *outputs)
         self.report(check_memory(needed, self.device))
+        if self.device.type == "cpu" and config.network == "impala":
+            self.report("network = 'impala' is made for a GPU: on a CPU its updates are slow")
         # Where only finished episodes count, nobody knows yet when there will be enough of them.
         first = config.learn_start_steps * info.frames_per_step
         if config.sample_unfinished and first >= config.frames:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,9 @@ def canonical(name: str) -> str:
     known |= {rom: rom for rom in rom_names()} | {f"minatar/{game}": f"minatar/{game}" for game in GAMES}
     if name.lower() in known:
         return known[name.lower()]
-    hint = near(name, known)
+    # What Gymnasium has of games in JAX is for those who have JAX.
+    made_with_jax = () if find_spec("jax") else ("phys2d/", "tabular/")
+    hint = near(name, [known for known in known.values() if not known.startswith(made_with_jax)])
     raise TightropeError(f"unknown game {name!r}{hint or '; tightrope games lists them'}")
 
 
