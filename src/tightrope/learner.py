@@ -290,8 +290,8 @@ class Learner:
         return torch.where(self.bounding(window) & (offsets_BA > 1), upper_BA, torch.inf).amin(1)
 
     def bounding(self, window: Window) -> Tensor:
-        """Which of the states ahead give bounds: K + 1 steps ahead at most, which a target may exceed; as drawn, whatever
-        else was valued; and not the target's, which is y and no bound on either side."""
+        """Which of the states ahead give bounds: K + 1 steps ahead at most, which a target may exceed; as drawn,
+        whatever else was valued; and not the target's, which is y and no bound on either side."""
         return window.ahead_drawn_BA & (window.ahead_offsets_BA <= self.reach.rows) & ~self.targeted(window)
 
     def targeted(self, window: Window) -> Tensor:
