@@ -261,7 +261,7 @@ class Trainer:
         With `overlap` the updates run while the games play, and each half's next actions are sent as soon as its frames
         are here. They are chosen by the weights of one step before: after the updates that the half's last step made
         due, and not waiting for those that the other half's did. With `asynchronous` the learner does not wait either:
-        until a half has played and its next actions are sent it goes on.
+        it goes on until a half has played.
         """
         # Resumed where the game of one side broke this step off, another may have played it already.
         played = [side.played[1] for side in self.sides if side.played is not None]
@@ -270,11 +270,9 @@ class Trainer:
             if side.sent is None:
                 self.send(side)
         for side in [side for side in self.sides if side.played is None]:
-            with self.meanwhile():
-                self.receive(side)
-                if self.overlap:
-                    self.send(side)
+            self.receive(side)
             if self.overlap:
+                self.send(side)
                 self.learn()
                 self.follow(side)
         self.store()
@@ -299,8 +297,9 @@ class Trainer:
         """What came of the actions sent."""
         config = self.config
         assert side.sent is not None
-        actions, step = side.sent, side.game.receive()
-        side.sent = None
+        with self.meanwhile():
+            step = side.game.receive()
+        actions, side.sent = side.sent, None
         self.steps += int(step.transition.sum())
         epoch = self.frames // config.epoch_frames
         if config.cut_at_epoch and epoch > side.epoch:
@@ -368,7 +367,7 @@ class Trainer:
         self.learner.update(self.replay, steps)
 
     def meanwhile(self) -> AbstractContextManager[None]:
-        """What the learner does while others play: nothing, unless it never waits."""
+        """What the learner does while games play: nothing, unless it never waits."""
         return nullcontext() if self.ceaseless is None else self.ceaseless.going()
 
     def speed_up(self) -> None:
