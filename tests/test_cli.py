@@ -197,6 +197,8 @@ def test_presets_and_games(capsys: pytest.CaptureFixture[str]) -> None:
     at = next(i for i, line in enumerate(told) if line.startswith("  frames "))
     assert told[at].split(maxsplit=1)[1] == "10M frames · training budget"
     assert told[at + 1].strip() == f"[{settings.origins('paper')['frames']}]"
+    at = next(i for i, line in enumerate(told) if line.startswith("  lam_end "))
+    assert "(no effect: lam_schedule = 'constant')" in " ".join(" ".join(told[at : at + 3]).split())
     assert run() == run("--help") == run("--version") == run("train", "--help") == 0
 
 
@@ -214,6 +216,8 @@ BAD = [
     (["trian", "pong"], "did you mean train"),
     (["train"], "needs GAME"),
     (["train", "pogn"], "unknown game 'pogn'; did you mean pong"),
+    (["train", "CartPole"], "did you mean CartPole-v1, CartPole-v0, earthworld"),  # not phys2d/..., which wants JAX
+    (["train", "CartPole-v1", "--asynchronous", "true"], "needs overlap = True and num_envs above 1; here overlap = F"),
     (["train", "maze", "--preset", "papper"], "unknown preset 'papper'; did you mean paper"),
     (["train", "maze", "--lamb", "3"], "unknown field lamb = '3'; did you mean lam"),
     (["train", "maze", "--frames", "-5"], "frames = '-5': must be a whole number of at least 1"),

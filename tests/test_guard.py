@@ -534,6 +534,16 @@ def test_a_line_tells_of_what_the_run_has() -> None:
     assert told_of(use_return=False) == [*always, lower, upper]
     # Horizons of the upper bounds go from 1 to K = 0: there are none.
     assert told_of(k=0) == [*always, lower, returns]
+    assert told_of(k=0, upper_from=0) == told_of()
+    assert told_of(k=0, upper_from=0, upper_by="ahead") == [*always, lower, returns]
+
+
+def test_a_run_that_only_plays_yet_says_nothing_of_the_time_left() -> None:
+    """For its steps will take longer once they are learned from."""
+    values = {"frames": 300, "frames_per_second": 100.0, "score": None, "epsilon": 1.0, "updates": 0}
+    config = preset("paper").replace(frames=600)
+    assert progress.line(values, config, None).split(" · ")[2] == "not learning yet"
+    assert progress.line(values | {"updates": 1}, config, None).split(" · ")[2] == "3 s left"
 
 
 def test_a_line_beyond_the_budget_is_at_its_end() -> None:

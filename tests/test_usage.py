@@ -128,6 +128,8 @@ def test_fields_come_in_groups_with_defaults_and_units(
     # The numbers of the preset that suits the game.
     other = shown(capsys, monkeypatch, 120, "train", "CartPole-v1", "--help")
     assert re.search(rf"--frames N .*\(default: {settings.preset('classic').frames // 1000}k frames\)", other)
+    assert "defaults are those of paper;" in text
+    assert "defaults are those of classic;" in other
 
 
 # ---------------------------------------------------------------------------------------------------------- the Tab key
