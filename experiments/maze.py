@@ -40,9 +40,15 @@ def one(path: int, seed: int, method: str, frames: int) -> dict[str, Any]:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         agent = tightrope.train(
-            f"maze-{path}", seed=seed, frames=frames, out=Path(folder) / "run", quiet=True, save_replay=False, device="cpu",
+            f"maze-{path}",
+            seed=seed,
+            frames=frames,
+            out=Path(folder) / "run",
+            quiet=True,
+            save_replay=False,
+            device="cpu",
             **METHODS[method],
-        )  # fmt: skip
+        )
         assert agent.run is not None
         run = RunFolder(agent.run)
         reached = start_reached(run.metrics(), path)
