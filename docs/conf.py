@@ -4,7 +4,8 @@ Pages are plain Markdown that reads well on its own. A line such as
 
     <!-- make: presets -->
 
-in one is replaced by what `parts.presets` makes of the program itself.
+in one is replaced by what `parts.presets` makes of the program itself; text before it on the line, which is for who reads
+the page as it is, goes with it.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def make_parts(app: Sphinx, page: str, source: list[str]) -> None:
             log.warning(f"{match[0]}: {problem}", location=page)
             return ""
 
-    source[0] = re.sub(r"^<!-- make: (\w+)(?: (.+))? -->$", made, source[0], flags=re.M)
+    source[0] = re.sub(r"^.*<!-- make: (\w+)(?: (.+))? -->$", made, source[0], flags=re.M)
 
 
 def place_figures(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:

@@ -1,4 +1,4 @@
-"""Where the method stands at 10M frames: `python experiments/headline.py` prints what docs/method.md's table has of it.
+"""Where the method stands at 10M frames: `python experiments/headline.py` prints what docs/worth.md's table has of it.
 
 Of study `headline`'s games and arms: the evaluation of each run in results/atari.csv after so many frames (`--frames`,
 10M unless told), of the newest commit where a seed was run again, and of a run that was stopped as far as it went;

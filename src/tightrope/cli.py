@@ -319,7 +319,7 @@ def evaluate(args: Evaluate) -> int:
     human = "n/a" if result.normalised_pct is None else f"{result.normalised_pct:.1f} %"
     played = counted(len(result.scores), "game")
     print(f"{facts['game']}: {result.mean:.2f} ± {result.std:.2f}, mean and deviation of {played}")
-    trained = f"{agent.which or 'an'} agent, trained for {agent.facts.frames:,} frames"
+    trained = f"{agent.which or 'an'} agent of preset {agent.facts.preset}, trained for {agent.facts.frames:,} frames"
     print(f"human-normalised: {human}; protocol {result.protocol}; {trained}")
     return 0
 
