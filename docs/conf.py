@@ -4,8 +4,8 @@ Pages are plain Markdown that reads well on its own. A line such as
 
     <!-- make: presets -->
 
-in one is replaced by what `parts.presets` makes of the program itself; text before it on the line, which is for who reads
-the page as it is, goes with it.
+in one is replaced by what `parts.presets` makes of the program itself; text before it on the line, which is for who
+reads the page as it is, goes with it.
 """
 
 from __future__ import annotations
