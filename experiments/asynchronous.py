@@ -3,9 +3,9 @@
 One after the other, in two halves that take turns (`overlap`), and with a learner that never waits (`asynchronous`).
 On CartPole, each step of which waits another millisecond, as for a simulator in another process; with `--game busy` the
 same but reckoning in Python meanwhile; or with `--game pong` and `--device cuda` on a game of Atari by preset `paper`.
-Two to six minutes each on two idle cores. Prints as Markdown, means over the seeds: how fast, how many updates a step, the
-share of the time in which an update is being made, how many updates the acting weights lack, and the mean score of the
-last games, at most 100, that ended in training's second half.
+Two to six minutes each on two idle cores. Prints as Markdown, means over the seeds: how fast, how many updates a step,
+the share of the time in which an update is being made, how many updates the acting weights lack, and the mean score of
+the last games, at most 100, that ended in training's second half.
 """
 
 from __future__ import annotations
