@@ -122,7 +122,7 @@ def gamble(updates: int, sure: float = 0.5, wins: int = 2, every: int = 1, **fie
         if i % every == 0:
             played.append([(0, 0, 0.0), (1, 0, sure)])
         played.append([(0, 1, 0.0), (2, 0, float(i % 5 < wins))])
-    replay = filled(played, [3] * len(played), 1.0)
+    replay = filled(played, [3] * len(played), 1.0, actions=2)
     numbers = {"gamma": 1.0, "target_every_steps": 50, "update_every_steps": 1, "learning_rate": 0.02}
     config = preset("maze").replace(**numbers | fields)
     learner = on_a_table(4, 2, config, 0)

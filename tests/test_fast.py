@@ -240,7 +240,13 @@ EVERYTHING: dict[str, Any] = {
 #: What excludes each other, and what has another path, in two parts.
 PARTS: dict[str, dict[str, Any]] = {
     "multipliers": {"lam_schedule": "multipliers", "bound_on": "state"},
-    "excess": {"lam_schedule": "excess", "bound_on": "action", "upper_by": "ahead"},
+    "excess": {
+        "lam_schedule": "excess",
+        "bound_on": "action",
+        "upper_by": "ahead",
+        "horizon": "crossings",
+        "crossing_step": 0.5,
+    },
 }
 
 

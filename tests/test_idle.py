@@ -34,6 +34,8 @@ SWITCHES: list[tuple[Fields, Fields, Fields]] = [
     ),
     ({"upper_by": "ahead", "k": 0}, {"upper_by": "ahead"}, {"use_upper": False, "upper_settled": 0.5}),
     ({"upper_by": "ahead"}, {}, {"upper_from": 0, "upper_draws": 1}),
+    ({}, {"horizon": "crossings"}, {"crossing_step": 0.3}),
+    ({"horizon": "crossings"}, {}, {"lower_draws": 2}),
     ({"draw": "random", "lower_draws": 2}, {"draw": "slide", "lower_draws": 2}, {"slide_steps": 100}),
     ({}, {"lower_draws": 2}, {"draw": "slide"}),
     ({}, {"lam_schedule": "annealed"}, {"lam_end": 1.0, "lam_steps": 100}),

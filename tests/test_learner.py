@@ -89,9 +89,10 @@ def filled(
     gamma: float,
     terminal: bool = True,
     rows: int = 4096,
+    actions: int = 4,
 ) -> Replay:
     """A replay of one environment with these (state, action, reward) episodes and the state after each."""
-    replay = Replay(rows, 1, (1,), np.dtype(np.float32), 1, 4, gamma, torch.device("cpu"))
+    replay = Replay(rows, 1, (1,), np.dtype(np.float32), 1, actions, gamma, torch.device("cpu"))
     frame = lambda s: np.full((1, 1), s, np.float32)  # noqa: E731
     no, yes = np.array([False]), np.array([True])
     replay.start(frame(episodes[0][0][0]))

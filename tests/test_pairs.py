@@ -65,7 +65,7 @@ BOUNDS: dict[str, list[dict[str, Any]]] = {
         {"lower_draws": 1, "upper_draws": 2},
         {"k": 9, "upper_from": 0, "lower_draws": 2, "upper_draws": 2, "draw": "slide", "slide_steps": 200},
     ],
-    "horizon": [{}, {"horizon": "episode"}],
+    "horizon": [{}, {"horizon": "episode"}, {"horizon": "crossings", "crossing_step": 0.5}],
     "upper": [{}, {"use_upper": False}, {"upper_by": "ahead"}],
     "settled": [{}, {"upper_settled": 5.0}],
     "both": [{}, {"both_violated": "mean"}],
@@ -206,8 +206,8 @@ def trains(tmp_path: Path, name: str, fields: dict[str, Any]) -> None:
         if not part.startswith("telemetry.") and tensor.is_floating_point():
             assert not tensor.isnan().any()
             assert not (tensor == torch.inf).any()
-            # A row that was never sampled has no bound of its episode yet.
-            assert part == "episode_bound" or not (tensor == -torch.inf).any()
+            # A row that was never sampled has no bound of its episode yet, and of most places nothing is known.
+            assert part in ("episode_bound", "crossing_worth") or not (tensor == -torch.inf).any()
     for weights, start in zip(trainer.network.parameters(), before, strict=True):
         assert weights.isfinite().all()
         assert weights.abs().max() < 100

@@ -38,6 +38,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("CartPole-v1", "classic", SMALL | {"update_every_steps": 1, "updates_when_due": 4, "frames": 600}),
     ("minatar/breakout", "minatar", SMALL | {"sticky": 0.1}),
     ("minatar/breakout", "minatar", SMALL | {"lam_schedule": "excess", "margin_updates": 50}),
+    ("minatar/breakout", "minatar", SMALL | {"horizon": "crossings", "crossing_step": 0.5}),
     # Every switch that keeps something from one update to the next.
     ("minatar/breakout", "minatar", SMALL | SWITCHES),
     ("atari/breakout", "paper", SMALL_ATARI),
@@ -76,7 +77,7 @@ def everything(folder: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(
     ("game", "name", "fields"),
     CASES,
-    ids=["cartpole", "many-updates", "minatar", "excess", "switches", "atari", "atari-released"],
+    ids=["cartpole", "many-updates", "minatar", "excess", "crossings", "switches", "atari", "atari-released"],
 )
 def test_resumed_run_ends_as_the_unbroken_one(tmp_path: Path, game: str, name: str, fields: dict[str, Any]) -> None:
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"

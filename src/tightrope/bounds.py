@@ -56,6 +56,41 @@ def upper_bounds_ahead(lower_BH: Tensor, lost_BH: Tensor, gamma: float) -> Tenso
     return torch.where(lower_BH.isfinite(), lower_BH + before_BH, torch.inf)
 
 
+def worth_of_actions(
+    rewards_BH: Tensor,
+    terminal_BH: Tensor,
+    exists_BH: Tensor,
+    actions_BH: Tensor,
+    values_BHA: Tensor,
+    picks_BHA: Tensor,
+    gamma: float,
+) -> Tensor:
+    """What the actions of rows j, j+1, ... are worth, [B, H]: the reward, and then the best action of the next state.
+
+    There the action that was taken counts for what came of it, and each other one for its value. So no reward ahead is
+    missed, none counts where a better action is known, and of several estimates of one action no largest is taken.
+
+    Column i of `actions`, `values` and `picks` is the state s_(j+i+1); a row that does not exist is worth nothing that
+    is known, and of its state the action that would have been taken has its value too. `picks` pick the best action.
+    """
+    worth = []
+    best_B = _picked(values_BHA[:, -1], picks_BHA[:, -1])
+    for i in reversed(range(rewards_BH.shape[1])):
+        worth_B = rewards_BH[:, i] + torch.where(terminal_BH[:, i], 0.0, gamma * best_B)
+        worth.append(torch.where(exists_BH[:, i], worth_B, -torch.inf))
+        if i:
+            taken_B1, came_B1 = actions_BH[:, i - 1 : i], exists_BH[:, i : i + 1]
+            values_BA, picks_BA = values_BHA[:, i - 1], picks_BHA[:, i - 1]
+            own_B1 = torch.where(came_B1, worth_B[:, None], values_BA.gather(1, taken_B1))
+            picks_B1 = torch.where(came_B1, worth_B[:, None], picks_BA.gather(1, taken_B1))
+            best_B = _picked(values_BA.scatter(1, taken_B1, own_B1), picks_BA.scatter(1, taken_B1, picks_B1))
+    return torch.stack(worth[::-1], dim=1)
+
+
+def _picked(values_BA: Tensor, picks_BA: Tensor) -> Tensor:
+    return values_BA.gather(1, picks_BA.argmax(1, keepdim=True))[:, 0]
+
+
 def tighten(
     q_B: Tensor,
     y_B: Tensor,

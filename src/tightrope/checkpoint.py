@@ -427,8 +427,7 @@ class Checkpoints:
         replay.finished_rows = int(facts["replay"]["finished_rows"])
         for name, tensor in _columns(replay).items():
             put(tensor, tensors[f"replay.{name}"], name)
-        replay.reread()
-        covered = 0
+        oldest, covered = max(0, replay.head - replay.length + 1), 0
         for name, digest in facts["segments"].items():
             if Path(name).name != name:
                 raise TightropeError(f"{path} names a file outside its folder: {name!r}")
@@ -437,12 +436,13 @@ class Checkpoints:
             if frames.dtype != replay.frames.dtype or frames.shape[1:] != replay.frames.shape[1:]:
                 raise TightropeError(f"{self.folder / name} holds other frames than this game's")
             times = torch.arange(segment["first"], segment["first"] + len(frames))
-            keep = (times >= int(replay.oldest)) & (times <= replay.head)
+            keep = (times >= oldest) & (times <= replay.head)
             slots = (times[keep] % replay.length).to(replay.device)
             replay.frames[slots] = frames[keep].to(replay.device)
             covered += int(keep.sum())
-        if covered != replay.head - int(replay.oldest) + 1:
+        if covered != replay.head - oldest + 1:
             raise TightropeError(f"{path} does not name all frames of its replay")
+        replay.reread()
         self._segments = dict(facts["segments"])
 
 

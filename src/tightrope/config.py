@@ -78,8 +78,16 @@ class Config:
         "which are drawn: any, with replacement, or neighbouring ones, the farthest at first and the nearest at last"
     )
     slide_steps: int = setting("from the farthest to the nearest, counted from the start of learning", "steps", 1)
-    horizon: Literal["window", "episode"] = setting(
-        "lower bounds look K steps ahead, or on to the episode's end through what the rows ahead had as bounds"
+    horizon: Literal["window", "episode", "crossings"] = setting(
+        "lower bounds look K steps ahead; or on to the episode's end through what the rows ahead had as bounds; or on "
+        "through what came of any action in the same states, whichever episode tried it"
+    )
+    crossing_step: float = setting(
+        "share of what is newly found of a state's action that joins what was known; 1: takes its place, as where the "
+        "game is deterministic",
+        "",
+        1e-3,
+        1,
     )
     use_return: bool = setting("the finished episode's return R_j joins the lower bounds")
     use_upper: bool = setting("use upper bounds")
@@ -286,6 +294,7 @@ ADDED_LATER: dict[str, Any] = {
     "draw": "random",
     "slide_steps": 2_500_000,
     "horizon": "window",
+    "crossing_step": 1.0,
     "upper_by": "behind",
     "upper_settled": 0.0,
     "bound_on": "action",

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tightrope.bounds import noise_growth
 from tightrope.config import Config
+from tightrope.crossings import Crossings
 from tightrope.replay import Replay, Window
 
 #: Steps of a return whose length is not kept: its noise has stopped growing long before, unless gamma is 1.
@@ -175,7 +176,13 @@ class EpisodeBounds:
         return {"episode_bound": self.kept}
 
 
-def needed_notes(config: Config) -> int:
-    """How many numbers a row are kept, priorities included."""
-    multipliers = 2 if config.bounds and config.lam_schedule == "multipliers" else 0
-    return (config.priority != "none") + multipliers + (config.bounds and config.horizon == "episode")
+def needed_notes(config: Config, num_actions: int) -> int:
+    """How many numbers a row are kept, of 4 bytes each, priorities included."""
+    numbers = int(config.priority != "none")
+    if config.bounds and config.lam_schedule == "multipliers":
+        numbers += 2
+    if config.bounds and config.horizon == "episode":
+        numbers += 1
+    if config.bounds and config.horizon == "crossings":
+        numbers += Crossings.numbers_per_row(num_actions)
+    return numbers

@@ -15,9 +15,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tightrope.bounds import beyond_quantiles, lower_bounds, tighten, upper_bounds, upper_bounds_ahead
+from tightrope.bounds import (
+    beyond_quantiles,
+    lower_bounds,
+    tighten,
+    upper_bounds,
+    upper_bounds_ahead,
+    worth_of_actions,
+)
 from tightrope.config import Config
 from tightrope.constraints import LONG, EpisodeBounds, Excess, Luck, Multipliers, Settling, needed_notes
+from tightrope.crossings import Crossings
 from tightrope.memory import Memory
 from tightrope.network import QNetwork
 from tightrope.optimisers import limit_gradient, make_optimiser
@@ -62,14 +70,15 @@ class Learner:
         self.optimiser = make_optimiser(self.parameters, config)
         behind = config.bounds and config.use_upper and config.upper_by == "behind"
         self.bounds_ahead = config.bounds and config.use_upper and config.upper_by == "ahead"
+        crossing = config.bounds and config.horizon == "crossings"
         self.reach = Reach(
             rows=config.bound_reach,
             n_step=config.n_step,
             # With K = 0 the return is the only lower bound, and it needs no state ahead.
-            bounds=config.bounds and (config.k > 0 or config.horizon == "episode"),
+            bounds=config.bounds and (config.k > 0 or config.horizon != "window"),
             behind_from=config.upper_from + 1,
             upper=behind,
-            lower_draws=config.lower_draws if config.bounds else 0,
+            lower_draws=config.lower_draws if config.bounds and not crossing else 0,
             # A drawn one adds up what all steps on the way to it lost.
             every=self.bounds_ahead,
             upper_draws=config.upper_draws if behind else 0,
@@ -102,10 +111,11 @@ class Learner:
         #: Whether a group's samples and targets depend on nothing that the group before it changes.
         self.prepares_ahead = not (config.double or config.priority != "none" or self.luck is not None)
         # By `keep_notes`, where a switch asks for them.
-        self.lacks_notes = needed_notes(config) > 0
+        self.lacks_notes = needed_notes(config, 1) > 0
         self.priorities: Priorities | None = None
         self.multipliers: Multipliers | None = None
         self.episode: EpisodeBounds | None = None
+        self.crossings: Crossings | None = None
         self.memory: Memory | None = None  # of what the target network said: by the trainer, on a CPU
         self.captured: Callable[[], None] | None = None  # by fast.py
         self.telemetry = Telemetry(config.batch_size, device)
@@ -179,7 +189,7 @@ class Learner:
         best_BA = best_values(values, picks, window.ahead_offsets_BA.shape[1])
         worth_BA = self.through(window, best_BA)
         y_B, spread_BN = self.target_of(window, outputs, values, picks, worth_BA)
-        lower_B, by_return_B = self.lower(window, worth_BA, y_B)
+        lower_B, by_return_B = self.lower(window, worth_BA, y_B, values, picks)
         upper_B = self.upper(window, values, best_BA, worth_BA)
         if not self.config.bounds_at_end:
             # As the released program: an episode's last step has the target R_j, and no bounds.
@@ -228,7 +238,9 @@ class Learner:
         goes_on_B = ~window.terminal_BH[sample_B, offset_B - 1]
         return y_B, spread(outputs[at], choosing[at], policy_BX, goes_on_B, config.gamma**offset_B)
 
-    def lower(self, window: Window, worth_BA: Tensor, y_B: Tensor) -> tuple[Tensor, Tensor]:
+    def lower(
+        self, window: Window, worth_BA: Tensor, y_B: Tensor, values: Tensor, picks: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """L_max, and where R_j makes it."""
         config, offsets_BA = self.config, window.ahead_offsets_BA
         if not config.bounds:
@@ -248,6 +260,10 @@ class Learner:
             found_B = torch.where(seen_BA, worth_BA, -torch.inf).amax(1)
             # Kept as it was found: a margin comes off when it is used, not once for every row that hands it on.
             self.episode.keep(window, torch.maximum(returns_B, torch.maximum(beyond_B, found_B)))
+        if self.crossings is not None:
+            # The sample's own steps are among those that it knows of.
+            lower_B = torch.full_like(lower_B, -torch.inf)
+            beyond_B = self.across(window, values, picks, returns_B, self.crossings)
         if self.luck is not None:
             long_B = self.luck.of(torch.full_like(returns_B, LONG))
             returns_B, beyond_B = returns_B - long_B, beyond_B - long_B
@@ -256,6 +272,28 @@ class Learner:
         others_B = torch.maximum(lower_B, y_B)
         by_return_B = returns_B > others_B + 1e-4 * others_B.abs().clamp(min=1)
         return torch.maximum(lower_B, returns_B), by_return_B
+
+    def across(
+        self, window: Window, values: Tensor, picks: Tensor | None, returns_B: Tensor, crossings: Crossings
+    ) -> Tensor:
+        """What the sample is worth by all that is known of the states ahead, whoever was there; and what is found out
+        on the way is kept, of the steps ahead too."""
+        rows_BXS = torch.cat([window.rows_BS[:, None], window.ahead_rows_BAS], dim=1)
+        keys_BX = crossings.replay.state_keys(rows_BXS)
+        known_BAA = crossings.known(keys_BX[:, 1:], window.ahead_actions_BA)
+        ahead = known_BAA.shape[1]
+        values_BAA = values[:, :ahead]
+        picks_BAA = values_BAA if picks is None else picks[:, :ahead]
+        worth_BH = worth_of_actions(
+            window.rewards_BH, window.terminal_BH, window.ahead_exists_BA, window.ahead_actions_BA,
+            torch.where(known_BAA.isfinite(), known_BAA, values_BAA),
+            torch.where(known_BAA.isfinite(), known_BAA, picks_BAA), self.config.gamma,
+        )  # fmt: skip
+        worth_B = worth_BH[:, 0]
+        worth_BH = torch.cat([torch.maximum(worth_B, returns_B)[:, None], worth_BH[:, 1:]], dim=1)
+        actions_BH = torch.cat([window.actions_B[:, None], window.ahead_actions_BA[:, :-1]], dim=1)
+        crossings.keep(keys_BX[:, :-1], actions_BH, worth_BH, worth_BH.isfinite())
+        return worth_B
 
     def upper(self, window: Window, values: Tensor, best_BA: Tensor, worth_BA: Tensor) -> Tensor:
         """U_min."""
@@ -405,6 +443,8 @@ class Learner:
             self.multipliers = Multipliers(replay, config)
         if config.bounds and config.horizon == "episode":
             self.episode = EpisodeBounds(replay)
+        if config.bounds and config.horizon == "crossings":
+            self.crossings = Crossings(replay, config.crossing_step)
 
     def state(self) -> dict[str, Tensor]:
         """Everything that learning changes, by the names it has in a checkpoint."""
@@ -414,7 +454,10 @@ class Learner:
             **self.optimiser.state(),
             **self.telemetry.state(),
         }
-        for part in (self.luck, self.excess, self.settling, self.priorities, self.multipliers, self.episode):
+        parts = (
+            self.luck, self.excess, self.settling, self.priorities, self.multipliers, self.episode, self.crossings
+        )  # fmt: skip
+        for part in parts:
             if part is not None:
                 state |= part.state()
         return state
@@ -467,4 +510,6 @@ class Learner:
             means["lower_excess"], means["upper_excess"] = self.excess.shares.tolist()
         if means and self.settling is not None:
             means["settled"] = float(self.settling.settled)
+        if means and self.crossings is not None:
+            means["crossings"] = self.crossings.share()
         return means

@@ -80,6 +80,33 @@ class Chances(NamedTuple):
     levels: Tensor | None = None  # for implicit quantiles
 
 
+class FrameKeys:
+    """A number for each frame of the ring: the sum of its bytes, each times a random odd number, modulo 2^64."""
+
+    def __init__(self, frames: Tensor, stack: int) -> None:
+        self.frames = frames  # [time, environment, ...]
+        self.keys = torch.zeros(frames.shape[:2], dtype=torch.int64, device=frames.device)
+        # Always the same numbers: keys that were saved are those of the frames that were.
+        generator = torch.Generator().manual_seed(0)
+        numbers = self._bytes(frames[0]).shape[1] + stack
+        odd = 2 * torch.randint(-(2**62), 2**62, (numbers,), generator=generator).to(frames.device) + 1
+        self.by_byte, self.by_age = odd[:-stack], odd[-stack:]
+
+    def put(self, slot: int) -> None:
+        """The keys of the frames that came at one time."""
+        self.keys[slot] = (self._bytes(self.frames[slot]) * self.by_byte).sum(1)
+
+    def of_states(self, rows_XS: Tensor) -> Tensor:
+        """Of states, by the rows of their frames: -1 is blank."""
+        keys = self.keys.view(-1)[rows_XS.clamp(min=0)]
+        return (torch.where(rows_XS >= 0, keys, 0) * self.by_age).sum(-1)
+
+    @staticmethod
+    def _bytes(frames_EX: Tensor) -> Tensor:
+        # One more than each byte: a frame of nothing but 0 is not a blank one.
+        return frames_EX.reshape(len(frames_EX), -1).view(torch.uint8).long() + 1
+
+
 def needed_bytes(rows: int, frame_shape: tuple[int, ...], frame_dtype: np.dtype, notes: int = 0) -> int:
     """Memory of a replay with so many notes, all told."""
     small = 1 + 4 + 4 + 1 + 4 * notes  # action, reward, return, flags
@@ -111,6 +138,7 @@ class Replay:
         self.length = rows // num_envs
         self.num_envs = num_envs
         self.stack = stack
+        self.num_actions = num_actions
         self.gamma = gamma
         self.device = device
         size = (self.length, num_envs)
@@ -124,6 +152,7 @@ class Replay:
         self.flags = torch.zeros(size, dtype=torch.uint8, device=device)
         self.notes: dict[str, Tensor] = {}
         self._fresh: dict[str, Tensor] = {}
+        self._keys: FrameKeys | None = None
         self.head = -1  # time of the pending row
         self.clock = torch.full((), -1, dtype=torch.int64, device=device)  # the same, where kernels can read it
         self.finished_rows = 0
@@ -145,6 +174,21 @@ class Replay:
         self.notes[name].copy_(torch.where(acted, fresh, 0.0))
         return self.notes[name].view(-1)
 
+    def keep_keys(self) -> None:
+        """From now on frames have keys, by which `state_keys` tells states."""
+        self._keys = FrameKeys(self.frames, self.stack)
+        self._key_all()
+
+    def _key_all(self) -> None:
+        if self._keys is not None:
+            for slot in range(min(self.head + 1, self.length)):
+                self._keys.put(slot)
+
+    def state_keys(self, rows_XS: Tensor) -> Tensor:
+        """A number for each state: the same for the same frames, and another for others, as good as certainly."""
+        assert self._keys is not None, "keep_keys comes first"
+        return self._keys.of_states(rows_XS)
+
     def _put(self, array: np.ndarray) -> Tensor:
         # Not blocking: otherwise the host would wait until the device has done all that it was told before.
         return torch.from_numpy(array).to(self.device, non_blocking=True)
@@ -154,6 +198,7 @@ class Replay:
         self.head = 0
         self.clock.fill_(0)
         self.frames[0] = self._put(np.ascontiguousarray(frames))
+        self._key_all()
         self.flags[0] = BEGIN
         self.began[:] = 0
 
@@ -184,6 +229,8 @@ class Replay:
             column[slot] = torch.where((self.flags[slot] & TRANSITION) > 0, self._fresh[name], 0.0)
             column[next_slot] = 0.0
         self.frames[next_slot] = torch.as_tensor(next_frames)
+        if self._keys is not None:
+            self._keys.put(next_slot)
         self.flags[next_slot] = self._put(next_begins.astype(np.uint8) * np.uint8(BEGIN))
         self.head += 1
         self.clock += 1
@@ -211,6 +258,7 @@ class Replay:
         """After the rows have been written from outside."""
         self.clock.fill_(self.head)
         self._host_rewards.copy_(self.rewards)
+        self._key_all()
 
     # --------------------------------------------------------------------------------------------------- sampling
 

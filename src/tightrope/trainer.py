@@ -105,7 +105,8 @@ class Trainer:
         if network is not None:
             check_outputs(built, info)
         built.use_bfloat16 = config.precision == "bfloat16"
-        needed = needed_bytes(config.replay_rows, info.frame_shape, info.frame_dtype, needed_notes(config))
+        notes = needed_notes(config, info.num_actions)
+        needed = needed_bytes(config.replay_rows, info.frame_shape, info.frame_dtype, notes)
         outputs = (info.num_actions, config.quantiles) if config.quantiles else (info.num_actions,)
         if self.device.type == "cpu":
             needed += Memory.needed_bytes(config.replay_rows, *outputs)
