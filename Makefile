@@ -47,7 +47,7 @@ pictures: $(VENV)/ready
 tutorial: $(VENV)/ready
 	$(BIN)/python docs/_make/notebook.py
 
-# Tightened against plain DQN and longer targets on the maze, 5 seeds; writes results/maze.csv. Half an hour of one core.
+# Tightened against plain DQN and longer targets on the maze, 5 seeds; writes results/maze.csv. 40 minutes of one core.
 maze-study: $(VENV)/ready
 	$(BIN)/python experiments/maze.py
 
