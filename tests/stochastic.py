@@ -136,6 +136,7 @@ def gamble(updates: int, sure: float = 0.5, wins: int = 2, every: int = 1, **fie
     return safe, risky
 
 
+ACROSS: dict[str, Any] = {"horizon": "crossings", "use_upper": False, "use_return": False}
 ARMS: dict[str, dict[str, Any]] = {
     "no bounds": {"bounds": False},
     "no bounds, three-step targets": {"bounds": False, "n_step": 3},
@@ -159,6 +160,11 @@ ARMS: dict[str, dict[str, Any]] = {
     "no upper bounds, without R_j": {"use_upper": False, "use_return": False},
     "upper bounds ahead": {"upper_by": "ahead"},
     "upper bounds ahead, without R_j": {"upper_by": "ahead", "use_return": False},
+    "across trajectories": ACROSS,
+    "… expectile 0.5": ACROSS | {"expectile": 0.5},
+    "… step 0.1": ACROSS | {"crossing_step": 0.1},
+    "… step 0.1, expectile 0.5": ACROSS | {"crossing_step": 0.1, "expectile": 0.5},
+    "… step 0.1, upper bounds ahead": ACROSS | {"crossing_step": 0.1, "use_upper": True, "upper_by": "ahead"},
 }
 # Preset tightrope's bounds, where they are switched on.
 RETURNS: dict[str, Any] = {"quantiles": 8, "k": 0, "use_upper": False, "lam": 1.0}

@@ -70,7 +70,7 @@ class Config:
 
     # Bounds
     bounds: bool = setting("tighten; false is plain DQN")
-    k: int = setting("K: horizons of the bounds, k = 1..K; 0: none, R_j alone", "steps", 0, 64)
+    k: int = setting("K: horizons of the bounds, k = 1..K; 0: of the window none, which leaves R_j", "steps", 0, 64)
     upper_from: int = setting("first horizon of upper bounds from behind: 1 starts at s(j-2), 0 at s(j-1)", "", 0, 1)
     lower_draws: int = setting("lower bounds drawn for each sample; 0: all horizons", "", 0)
     upper_draws: int = setting("upper bounds from behind drawn for each sample; 0: all horizons", "", 0)
