@@ -154,6 +154,18 @@ def test_a_row_that_does_not_exist_is_not_known_and_its_state_is_worth_its_value
     assert worth.tolist() == [[2.0, -np.inf]]
 
 
+def test_what_is_found_on_the_way_is_kept_of_the_steps_ahead_too() -> None:
+    """As far as they are of the same episode: of row 0's window, K = 2, rows 0 to 2, and not row 3, where none is."""
+    replay = filled([[(0, 0, 0.0), (1, 1, 0.0), (2, 2, 1.0)], [(4, 3, 0.0)]], [3, 5], 0.5)
+    learner, *_ = table_learner(6, 4, gamma=0.5, k=2, **LOWER)
+    learner.keep_notes(replay)
+    window = replay.window(torch.tensor([0]), torch.tensor([0]), learner.reach)
+    learner.bounds(window, learner.values(replay, window))
+    assert known_of(learner, all_rows(learner, replay)).tolist() == pytest.approx([0.25, 0.5, 1.0, -np.inf])
+    assert learner.crossings is not None
+    assert int(learner.crossings.worth[:-1].isfinite().sum()) == 3
+
+
 def test_the_return_is_kept_where_it_is_a_bound() -> None:
     """And with it all who come there have it at once."""
     for use_return, expected in ((True, 0.25), (False, 0.0)):
@@ -243,6 +255,10 @@ def test_a_step_mixes_what_is_found_with_what_was_known() -> None:
     for worth, expected in ((4.0, 4.0), (0.0, 3.0), (-np.inf, 3.0), (7.0, 4.0)):
         put(crossings, (1 << 40, 1, worth, worth > -np.inf))
         assert kept(crossings, 1 << 40)[1] == pytest.approx(expected)
+    crossings.places = 1
+    put(crossings, (5, 1, 4.0, True))
+    put(crossings, (6, 1, 1.0, True))
+    assert kept(crossings, 6)[1] == 1.0, "not with what was another state's"
 
 
 def test_trajectories_cross_where_another_action_is_known_than_the_one_that_was_taken() -> None:
