@@ -174,7 +174,7 @@ def test_pairs_train(tmp_path: Path, number: int) -> None:
 @pytest.mark.parametrize(
     ("name", "fields"),
     [("tightrope", {}), ("tightrope", {"bounds": True}), ("tightrope-small", {}), ("tightrope-minatar", {}),
-     ("released", {}), ("released-close", {})],
+     ("released", {}), ("released-close", {}), ("crossings", {})],
 )  # fmt: skip
 def test_presets_train(tmp_path: Path, name: str, fields: dict[str, Any]) -> None:
     """With all that a preset combines, in smaller numbers."""
