@@ -1,5 +1,5 @@
 """Tightened against plain DQN, against longer targets, and with bounds across trajectories, on the maze, over several
-seeds and mazes: `make maze-study` writes results/maze.csv. With `--methods` rows of the other methods stay.
+seeds and mazes: `make maze-study` writes results/maze.csv. Rows of cells that are not run stay there.
 
 Two figures for each run: frames until the value of the start is half its true size, and frames until every game of an
 evaluation reaches the goal. A run that never gets there is a row too, with the cell empty.
@@ -83,7 +83,9 @@ def main() -> None:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     if args.out.exists():
         with open(args.out, newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row["method"] not in args.methods] + rows
+            done = {(str(path), str(seed), method) for path, seed, method, _ in cells}
+            others = [r for r in csv.DictReader(file) if (r["shortest_path"], r["seed"], r["method"]) not in done]
+        rows = others + rows
     rows.sort(key=lambda row: (int(row["shortest_path"]), int(row["seed"]), list(METHODS).index(row["method"])))
     with open(args.out, "w", newline="") as file:
         writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
@@ -94,6 +96,8 @@ def main() -> None:
     for path in args.paths:
         for method in METHODS:
             mine = [r for r in rows if int(r["shortest_path"]) == path and r["method"] == method]
+            if not mine:
+                continue
             # A run that never got there counts as later than all others.
             at = {key: statistics.median([float(r[key] or "inf") for r in mine])
                   for key in ("start_valued_frames", "first_solved_frames")}  # fmt: skip

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from test_learner import filled, random_mdp, solve, table_learner, wander
 from tightrope.bounds import worth_of_actions
+from tightrope.config import preset
+from tightrope.constraints import needed_notes
 from tightrope.crossings import Crossings
 from tightrope.learner import Learner
 from tightrope.network import stacked
@@ -34,7 +36,7 @@ def known_of(learner: Learner, window: Window) -> torch.Tensor:
     crossings = learner.crossings
     assert crossings is not None
     keys = crossings.replay.state_keys(window.rows_BS)
-    return crossings.known(keys, window.actions_B).gather(1, window.actions_B[:, None])[:, 0]
+    return crossings.known(keys).gather(1, window.actions_B[:, None])[:, 0]
 
 
 def game(rng: np.random.Generator, states: int) -> tuple[np.ndarray, np.ndarray]:
@@ -147,10 +149,9 @@ def test_with_double_the_online_network_picks_among_what_nobody_tried() -> None:
 
 def test_a_row_that_does_not_exist_is_not_known_and_its_state_is_worth_its_values() -> None:
     nothing = torch.zeros(1, 2, dtype=torch.bool)
-    values = torch.tensor([[[0.5, 2.0], [9.0, 9.0]]])
-    worth = worth_of_actions(
-        torch.tensor([[1.0, 5.0]]), nothing, torch.tensor([[True, False]]), torch.tensor([[1, 0]]), values, values, 0.5
-    )
+    values, known = torch.tensor([[[0.5, 2.0], [9.0, 9.0]]]), torch.full((1, 3, 2), -np.inf)
+    exists, taken = torch.tensor([[True, False]]), torch.tensor([[0, 1, 0]])
+    worth = worth_of_actions(torch.tensor([[1.0, 5.0]]), nothing, exists, taken, known, values, values, 0.5)
     assert worth.tolist() == [[2.0, -np.inf]]
 
 
@@ -164,6 +165,63 @@ def test_what_is_found_on_the_way_is_kept_of_the_steps_ahead_too() -> None:
     assert known_of(learner, all_rows(learner, replay)).tolist() == pytest.approx([0.25, 0.5, 1.0, -np.inf])
     assert learner.crossings is not None
     assert int(learner.crossings.worth[:-1].isfinite().sum()) == 3
+
+
+def test_a_step_mixes_what_is_found_with_what_was_known() -> None:
+    """What came of (0, 0) is 4, and later 0: of the sample itself and of a step ahead."""
+    for rows in ([0], [3]):
+        replay = filled([[(0, 0, 4.0)], [(1, 0, 0.0), (0, 0, 0.0)]], [2, 2], 1.0)
+        learner, *_ = table_learner(3, 4, gamma=1.0, k=2, crossing_step=0.25, **LOWER)
+        learner.keep_notes(replay)
+        first = replay.window(torch.tensor(rows), torch.tensor([0]), learner.reach)
+        again = replay.window(torch.tensor([2]), torch.tensor([0]), learner.reach)
+        learner.bounds(first, learner.values(replay, first))
+        _, lower, *_ = learner.bounds(again, learner.values(replay, again))
+        assert lower.item() == pytest.approx(3.0 if rows == [0] else 0.0)
+        assert known_of(learner, all_rows(learner, replay)).tolist() == pytest.approx([lower.item()] * 3)
+
+
+def test_a_target_network_that_changes_is_followed() -> None:
+    gamma, states = 0.8, 9
+    rng = np.random.default_rng(3)
+    p, r = game(rng, states)
+    episodes = games(p, r, rng, 4)
+    replay = filled(episodes, [states - 1] * 4, gamma)
+    learner, _, target = table_learner(states, 4, gamma=gamma, k=1, **LOWER)
+    learner.keep_notes(replay)
+    window = all_rows(learner, replay)
+    for scale in (9.0, 1.0):
+        q = scale * rng.normal(size=(states, 4))
+        with torch.no_grad():
+            target.copy_(torch.tensor(q))
+        for _ in range(150):
+            learner.bounds(window, learner.values(replay, window))
+        expected = value_iteration(episodes, [states - 1] * 4, True, q, gamma)
+        steps = [step[:2] for episode in episodes for step in episode]
+        assert known_of(learner, window).tolist() == pytest.approx([expected[step] for step in steps], abs=1e-4)
+
+
+def test_of_a_cut_that_is_stored_as_an_end_only_the_return_speaks() -> None:
+    """One step costs 1, and what follows is unknown: from 0 by way of 1 one has what Q- says."""
+    replay = filled([[(1, 0, -1.0)], [(0, 0, -1.0), (1, 0, -1.0), (2, 0, 0.0)]], [2, 3], 1.0)
+    learner, _, target = table_learner(4, 4, gamma=1.0, k=0, cut_return="mean_q", **LOWER)
+    with torch.no_grad():
+        target.fill_(-10.0)
+    learner.keep_notes(replay)
+    _, lower, *_ = learner.bounds(*(window := all_rows(learner, replay), learner.values(replay, window)))
+    assert lower.tolist() == pytest.approx([-np.inf, -11.0, -11.0, -np.inf])
+
+
+def test_the_return_is_kept_of_the_steps_ahead_too() -> None:
+    """In whatever order they are asked."""
+    for order in ([0, 1], [1, 0]):
+        replay = filled([[(0, 0, 0.0), (1, 0, 0.0), (2, 0, 0.0), (3, 0, 1.0)]], [4], 1.0)
+        learner, *_ = table_learner(5, 4, gamma=1.0, k=1, **LOWER | {"use_return": True})
+        learner.keep_notes(replay)
+        for row in order:
+            window = replay.window(torch.tensor([row]), torch.tensor([0]), learner.reach)
+            learner.bounds(window, learner.values(replay, window))
+        assert known_of(learner, all_rows(learner, replay))[:3].tolist() == [1.0] * 3
 
 
 def test_the_return_is_kept_where_it_is_a_bound() -> None:
@@ -209,6 +267,8 @@ def test_two_states_have_the_same_key_if_and_only_if_they_are_the_same(seed: int
     keys = replay.state_keys(rows)
     assert torch.equal(keys[:, None] == keys[None], same)
     assert torch.equal(keys, late.state_keys(rows)), "made at once of what the ring holds"
+    assert replay._keys is not None
+    replay._keys.keys.zero_()
     replay.reread()
     assert torch.equal(keys, replay.state_keys(rows))
 
@@ -216,57 +276,69 @@ def test_two_states_have_the_same_key_if_and_only_if_they_are_the_same(seed: int
 # ------------------------------------------------------------------------------------------------------------ the table
 
 
-def table(step: float = 1.0, places: int | None = None) -> Crossings:
-    crossings = Crossings(Replay(100, 1, (1,), np.dtype(np.uint8), 1, 3, 0.9, CPU), step)
+def table(places: int | None = None) -> Crossings:
+    replay = Replay(100, 1, (1,), np.dtype(np.uint8), 1, 3, 0.9, CPU)
+    replay.start(np.zeros((1, 1), np.uint8))
+    crossings = Crossings(replay)
     crossings.places = places or crossings.places
     return crossings
 
 
 def kept(crossings: Crossings, key: int) -> list[float]:
-    return crossings.known(torch.tensor([key]), torch.tensor([0]))[0].tolist()
+    return crossings.known(torch.tensor([key]))[0].tolist()
 
 
-def put(crossings: Crossings, *entries: tuple[int, int, float, bool]) -> None:
-    keys, actions, worth, where = zip(*entries, strict=True)
-    crossings.keep(torch.tensor(keys), torch.tensor(actions), torch.tensor(worth), torch.tensor(where))
+def put(crossings: Crossings, *entries: tuple[int, int, float]) -> None:
+    crossings.keep(*map(torch.tensor, zip(*entries, strict=True)))
 
 
 def test_a_table_knows_what_it_was_told_and_nothing_else() -> None:
     crossings, no = table(), -np.inf
-    put(crossings, (7 << 30, 1, 0.5, True), (7 << 30, 2, 0.25, True), (9 << 30, 0, 4.0, False))
+    put(crossings, (7 << 30, 1, 0.5), (7 << 30, 2, 0.25), (9 << 30, 0, no))
     assert kept(crossings, 7 << 30) == [no, 0.5, 0.25]
     assert kept(crossings, 9 << 30) == kept(crossings, 0) == kept(crossings, -1) == [no] * 3
-    put(crossings, (7 << 30, 1, 0.125, True))
-    assert kept(crossings, 7 << 30) == [no, 0.125, 0.25], "replaced, not raised"
+    put(crossings, (7 << 30, 1, 0.125), (7 << 30, 2, no))
+    assert kept(crossings, 7 << 30) == [no, 0.125, 0.25], "replaced, not raised, and not by nothing"
 
 
 def test_of_two_states_with_one_place_the_newer_stays_and_inherits_nothing() -> None:
     crossings, no = table(places=1), -np.inf
-    put(crossings, (5, 0, 1.0, True), (5, 1, 2.0, True))
-    put(crossings, (6, 1, 3.0, True))
+    put(crossings, (5, 0, 1.0), (5, 1, 2.0))
+    put(crossings, (6, 1, 3.0))
     assert kept(crossings, 6) == [no, 3.0, no]
     assert kept(crossings, 5) == [1.0, no, no], "an action that the other has not tried is still there"
-    put(crossings, (8, 2, 8.5, True), (9, 2, 9.5, True))  # at once: one of them, with its own number
-    assert sorted([kept(crossings, 8)[2], kept(crossings, 9)[2]]) in ([no, 8.5], [no, 9.5])
+    put(crossings, (8, 2, 8.5), (9, 2, 9.5), (8, 1, 1.5))
+    assert (kept(crossings, 8), kept(crossings, 9)) == ([no, 1.5, no], [no, no, 9.5]), "of several at once the last"
 
 
-def test_a_step_mixes_what_is_found_with_what_was_known() -> None:
-    crossings = table(step=0.25)
-    for worth, expected in ((4.0, 4.0), (0.0, 3.0), (-np.inf, 3.0), (7.0, 4.0)):
-        put(crossings, (1 << 40, 1, worth, worth > -np.inf))
-        assert kept(crossings, 1 << 40)[1] == pytest.approx(expected)
-    crossings.places = 1
-    put(crossings, (5, 1, 4.0, True))
-    put(crossings, (6, 1, 1.0, True))
-    assert kept(crossings, 6)[1] == 1.0, "not with what was another state's"
+def test_what_the_replay_forgets_is_forgotten() -> None:
+    """Nobody could look at it again: what was once thought of it would never be mended."""
+    crossings, no = table(), -np.inf
+    put(crossings, (7, 0, 1.0), (7, 1, 2.0))
+    crossings.replay.clock += 60
+    put(crossings, (7, 1, 3.0))
+    crossings.replay.clock += 39
+    assert kept(crossings, 7) == [1.0, 3.0, no]
+    crossings.replay.clock += 1
+    assert kept(crossings, 7) == [no, 3.0, no]
 
 
 def test_trajectories_cross_where_another_action_is_known_than_the_one_that_was_taken() -> None:
     crossings = table()
-    put(crossings, (1 << 40, 1, 4.0, True), (2 << 40, 0, 4.0, True), (2 << 40, 2, 4.0, True))
-    crossings.known(torch.tensor([[1 << 40, 2 << 40], [1 << 40, 3 << 40]]), torch.tensor([[1, 2], [0, 0]]))
+    put(crossings, (1 << 40, 1, 4.0), (2 << 40, 0, 4.0), (2 << 40, 2, 4.0))
+    known = crossings.known(torch.tensor([[1 << 40, 2 << 40, 2 << 40], [1 << 40, 3 << 40, 1 << 40]]))
+    acted = torch.tensor([[True, True, False], [True, True, False]])
+    crossings.count(known, torch.tensor([[1, 2, 2], [0, 0, 0]]), acted)
     assert crossings.share() == pytest.approx(2 / 4)
     assert crossings.share() == 0.0, "since the last time"
+
+
+def test_what_it_takes_is_what_is_reckoned_with() -> None:
+    crossings = table()
+    taken = sum(tensor.nbytes for tensor in crossings.state().values()) + 100 * 8  # and the frames' keys
+    config = preset("crossings").replace(priority="none")
+    assert needed_notes(config, 3) == Crossings.numbers_per_row(3)
+    assert taken == pytest.approx(4 * Crossings.numbers_per_row(3) * 100, abs=100)
 
 
 # -------------------------------------------------------------------------------------------------------- what it gives

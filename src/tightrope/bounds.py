@@ -60,30 +60,40 @@ def worth_of_actions(
     rewards_BH: Tensor,
     terminal_BH: Tensor,
     exists_BH: Tensor,
-    actions_BH: Tensor,
+    actions_BX: Tensor,
+    known_BXA: Tensor,
     values_BHA: Tensor,
     picks_BHA: Tensor,
     gamma: float,
+    step: float = 1.0,
 ) -> Tensor:
     """What the actions of rows j, j+1, ... are worth, [B, H]: the reward, and then the best action of the next state.
 
-    There the action that was taken counts for what came of it, and each other one for its value. So no reward ahead is
-    missed, none counts where a better action is known, and of several estimates of one action no largest is taken.
+    An action that is known counts for what is known of it, the one that was taken for what came of it, and any other
+    for its value. So no reward ahead is missed, none counts where a better action is known, and of several estimates of
+    one action no largest is taken. Of what came of an action that was known before, `step` joins what was known.
 
-    Column i of `actions`, `values` and `picks` is the state s_(j+i+1); a row that does not exist is worth nothing that
-    is known, and of its state the action that would have been taken has its value too. `picks` pick the best action.
+    `known` has one state more than `values` and `picks`: the sample's own comes first. A row that does not exist is
+    worth nothing that is known, and of its action the same holds as of any other's. `picks` pick the best action.
     """
-    worth = []
+    is_known_BXA = known_BXA.isfinite()
+    values_BHA = torch.where(is_known_BXA[:, 1:], known_BXA[:, 1:], values_BHA)
+    picks_BHA = torch.where(is_known_BXA[:, 1:], known_BXA[:, 1:], picks_BHA)
+    worth: list[Tensor] = []
     best_B = _picked(values_BHA[:, -1], picks_BHA[:, -1])
     for i in reversed(range(rewards_BH.shape[1])):
-        worth_B = rewards_BH[:, i] + torch.where(terminal_BH[:, i], 0.0, gamma * best_B)
-        worth.append(torch.where(exists_BH[:, i], worth_B, -torch.inf))
+        came_B = rewards_BH[:, i] + torch.where(terminal_BH[:, i], 0.0, gamma * best_B)
+        taken_B1 = actions_BX[:, i : i + 1]
+        before_B = known_BXA[:, i].gather(1, taken_B1)[:, 0]
+        came_B = torch.where(before_B.isfinite(), before_B + step * (came_B - before_B), came_B)
+        worth.append(torch.where(exists_BH[:, i], came_B, -torch.inf))
         if i:
-            taken_B1, came_B1 = actions_BH[:, i - 1 : i], exists_BH[:, i : i + 1]
-            values_BA, picks_BA = values_BHA[:, i - 1], picks_BHA[:, i - 1]
-            own_B1 = torch.where(came_B1, worth_B[:, None], values_BA.gather(1, taken_B1))
-            picks_B1 = torch.where(came_B1, worth_B[:, None], picks_BA.gather(1, taken_B1))
-            best_B = _picked(values_BA.scatter(1, taken_B1, own_B1), picks_BA.scatter(1, taken_B1, picks_B1))
+            seen_B1 = exists_BH[:, i : i + 1]
+            values_BA, picks_BA = (
+                options.scatter(1, taken_B1, torch.where(seen_B1, came_B[:, None], options.gather(1, taken_B1)))
+                for options in (values_BHA[:, i - 1], picks_BHA[:, i - 1])
+            )
+            best_B = _picked(values_BA, picks_BA)
     return torch.stack(worth[::-1], dim=1)
 
 

@@ -217,7 +217,7 @@ class Config:
                 f"target_every_steps = {self.target_every_steps}: must be at least update_every_steps = "
                 f"{self.update_every_steps}"
             )
-        drawn = {"lower_draws": self.k}
+        drawn = {} if self.horizon == "crossings" else {"lower_draws": self.k}
         if self.upper_by == "behind":
             drawn["upper_draws"] = self.k + 1 - self.upper_from
         for name, horizons in drawn.items():

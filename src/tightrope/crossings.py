@@ -20,43 +20,50 @@ PLACES_PER_ROW = 2
 class Crossings:
     """What is known of actions, in a table with a place for each state, which its key tells.
 
-    Of two states with the same place the newer one stays. Everything has a fixed shape and asks the host nothing.
+    Of two states with the same place the newer one stays. What was not found anew for as long as the replay remembers
+    is forgotten: nobody can look at it again. Everything has a fixed shape and asks the host nothing.
     """
 
-    def __init__(self, replay: Replay, step: float) -> None:
+    def __init__(self, replay: Replay) -> None:
         rows = replay.length * replay.num_envs
-        self.replay, self.step = replay, step
+        self.replay = replay
         self.num_actions, self.places = replay.num_actions, PLACES_PER_ROW * rows
         replay.keep_keys()
         # The last cell is nobody's: there goes what is not to be kept.
         cells = self.places * self.num_actions + 1
         self.keys = torch.zeros(cells, dtype=torch.int64, device=replay.device)
+        self.times = torch.zeros(cells, dtype=torch.int32, device=replay.device)
         self.worth = torch.full((cells,), -torch.inf, device=replay.device)
         # States ahead that were looked up, and those of which another action was known than the one that was taken.
         self.seen = torch.zeros(2, device=replay.device)
 
     @staticmethod
     def numbers_per_row(num_actions: int) -> int:
-        """Of 4 bytes each, for each row of the replay: keys have 8."""
-        return 2 + 3 * PLACES_PER_ROW * num_actions
+        """Of 4 bytes each, for each row of the replay: a frame's key, and a cell's key, time and worth."""
+        return 2 + (2 + 1 + 1) * PLACES_PER_ROW * num_actions
 
-    def known(self, keys: Tensor, taken: Tensor) -> Tensor:
+    def known(self, keys: Tensor) -> Tensor:
         """What is kept of each action of these states [..., actions]; minus infinity where nothing is."""
         cells = self._first_cell(keys)[..., None] + torch.arange(self.num_actions, device=keys.device)
-        known = torch.where(self.keys[cells] == keys[..., None], self.worth[cells], -torch.inf)
-        others = known.isfinite().scatter(-1, taken[..., None], False).any(-1)
-        self.seen += torch.stack([torch.ones_like(others).sum(), others.sum()])
-        return known
+        remembered = self.replay.clock - self.times[cells] < self.replay.length
+        return torch.where((self.keys[cells] == keys[..., None]) & remembered, self.worth[cells], -torch.inf)
 
-    def keep(self, keys: Tensor, actions: Tensor, worth: Tensor, where: Tensor) -> None:
-        """What these actions were found to be worth, as far as they are `where`."""
-        nobodys = torch.full_like(keys, len(self.keys) - 1)
-        cells = torch.where(where, self._first_cell(keys) + actions, nobodys)
-        before = torch.where(self.keys[cells] == keys, self.worth[cells], -torch.inf)
-        mixed = torch.where(before.isfinite(), before + self.step * (worth - before), worth)
-        self.keys[cells] = keys
-        # Of several states that want the same cell at once one has got it.
-        self.worth[torch.where(self.keys[cells] == keys, cells, nobodys)] = mixed
+    def keep(self, keys: Tensor, actions: Tensor, worth: Tensor) -> None:
+        """What these actions were found to be worth, as far as it is finite."""
+        cells = torch.where(worth.isfinite(), self._first_cell(keys) + actions, len(self.keys) - 1).flatten()
+        # Several want the same cell at once: the last of them gets it, whichever order they are written in.
+        cells, order = torch.sort(cells, stable=True)
+        last = torch.ones_like(cells, dtype=torch.bool)
+        last[:-1] = cells[:-1] != cells[1:]
+        cells = torch.where(last, cells, len(self.keys) - 1)
+        self.keys[cells] = keys.flatten()[order]
+        self.times[cells] = self.replay.clock.to(torch.int32)
+        self.worth[cells] = worth.flatten()[order]
+
+    def count(self, known: Tensor, taken: Tensor, acted: Tensor) -> None:
+        """Where trajectories cross: another action is known than the one that was taken. Of states acted from."""
+        others = known.isfinite().scatter(-1, taken[..., None], False).any(-1) & acted
+        self.seen += torch.stack([acted.sum(), others.sum()])
 
     def share(self) -> float:
         """The share of the states ahead, since the last time, where trajectories cross. Waits for the device."""
@@ -65,7 +72,12 @@ class Crossings:
         return float(crossed) / max(1.0, float(looked_up))
 
     def state(self) -> dict[str, Tensor]:
-        return {"crossing_keys": self.keys, "crossing_worth": self.worth, "crossings_seen": self.seen}
+        return {
+            "crossing_keys": self.keys,
+            "crossing_times": self.times,
+            "crossing_worth": self.worth,
+            "crossings_seen": self.seen,
+        }
 
     def _first_cell(self, keys: Tensor) -> Tensor:
         # By the upper bits: sums of products with odd numbers are mixed there, and not in the lowest.

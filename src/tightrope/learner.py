@@ -263,7 +263,7 @@ class Learner:
         if self.crossings is not None:
             # The sample's own steps are among those that it knows of.
             lower_B = torch.full_like(lower_B, -torch.inf)
-            beyond_B = self.across(window, values, picks, returns_B, self.crossings)
+            beyond_B = self.across(window, values, picks, self.crossings)
         if self.luck is not None:
             long_B = self.luck.of(torch.full_like(returns_B, LONG))
             returns_B, beyond_B = returns_B - long_B, beyond_B - long_B
@@ -273,26 +273,28 @@ class Learner:
         by_return_B = returns_B > others_B + 1e-4 * others_B.abs().clamp(min=1)
         return torch.maximum(lower_B, returns_B), by_return_B
 
-    def across(
-        self, window: Window, values: Tensor, picks: Tensor | None, returns_B: Tensor, crossings: Crossings
-    ) -> Tensor:
+    def across(self, window: Window, values: Tensor, picks: Tensor | None, crossings: Crossings) -> Tensor:
         """What the sample is worth by all that is known of the states ahead, whoever was there; and what is found out
         on the way is kept, of the steps ahead too."""
         rows_BXS = torch.cat([window.rows_BS[:, None], window.ahead_rows_BAS], dim=1)
+        actions_BX = torch.cat([window.actions_B[:, None], window.ahead_actions_BA], dim=1)
         keys_BX = crossings.replay.state_keys(rows_BXS)
-        known_BAA = crossings.known(keys_BX[:, 1:], window.ahead_actions_BA)
-        ahead = known_BAA.shape[1]
-        values_BAA = values[:, :ahead]
-        picks_BAA = values_BAA if picks is None else picks[:, :ahead]
+        known_BXA = crossings.known(keys_BX)
+        crossings.count(known_BXA[:, 1:], window.ahead_actions_BA, window.ahead_acted_BA)
+        exists_BH = window.ahead_exists_BA
+        if self.reach.acted_only:
+            # What is stored as an episode's end may be a cut: only R_j speaks for that.
+            exists_BH = exists_BH & ~window.terminal_BH
+        ahead = exists_BH.shape[1]
         worth_BH = worth_of_actions(
-            window.rewards_BH, window.terminal_BH, window.ahead_exists_BA, window.ahead_actions_BA,
-            torch.where(known_BAA.isfinite(), known_BAA, values_BAA),
-            torch.where(known_BAA.isfinite(), known_BAA, picks_BAA), self.config.gamma,
+            window.rewards_BH, window.terminal_BH, exists_BH, actions_BX, known_BXA, values[:, :ahead],
+            (values if picks is None else picks)[:, :ahead], self.config.gamma, self.config.crossing_step,
         )  # fmt: skip
         worth_B = worth_BH[:, 0]
-        worth_BH = torch.cat([torch.maximum(worth_B, returns_B)[:, None], worth_BH[:, 1:]], dim=1)
-        actions_BH = torch.cat([window.actions_B[:, None], window.ahead_actions_BA[:, :-1]], dim=1)
-        crossings.keep(keys_BX[:, :-1], actions_BH, worth_BH, worth_BH.isfinite())
+        if self.config.use_return:
+            returns_BH = crossings.replay.returns.view(-1)[rows_BXS[:, :-1, -1]].nan_to_num(nan=-torch.inf)
+            worth_BH = torch.where(exists_BH, torch.maximum(worth_BH, returns_BH), -torch.inf)
+        crossings.keep(keys_BX[:, :-1], actions_BX[:, :-1], worth_BH)
         return worth_B
 
     def upper(self, window: Window, values: Tensor, best_BA: Tensor, worth_BA: Tensor) -> Tensor:
@@ -444,7 +446,7 @@ class Learner:
         if config.bounds and config.horizon == "episode":
             self.episode = EpisodeBounds(replay)
         if config.bounds and config.horizon == "crossings":
-            self.crossings = Crossings(replay, config.crossing_step)
+            self.crossings = Crossings(replay)
 
     def state(self) -> dict[str, Tensor]:
         """Everything that learning changes, by the names it has in a checkpoint."""

@@ -86,15 +86,14 @@ class FrameKeys:
     def __init__(self, frames: Tensor, stack: int) -> None:
         self.frames = frames  # [time, environment, ...]
         self.keys = torch.zeros(frames.shape[:2], dtype=torch.int64, device=frames.device)
-        # Always the same numbers: keys that were saved are those of the frames that were.
-        generator = torch.Generator().manual_seed(0)
-        numbers = self._bytes(frames[0]).shape[1] + stack
-        odd = 2 * torch.randint(-(2**62), 2**62, (numbers,), generator=generator).to(frames.device) + 1
+        # Always the same numbers, of every version: what is saved by key must be found again.
+        random = np.random.PCG64(0).random_raw(self._bytes(frames[:1]).shape[-1] + stack)
+        odd = torch.from_numpy((random | 1).view(np.int64)).to(frames.device)
         self.by_byte, self.by_age = odd[:-stack], odd[-stack:]
 
-    def put(self, slot: int) -> None:
-        """The keys of the frames that came at one time."""
-        self.keys[slot] = (self._bytes(self.frames[slot]) * self.by_byte).sum(1)
+    def put(self, first: int, end: int) -> None:
+        """The keys of the frames in these rows of the ring."""
+        self.keys[first:end] = (self._bytes(self.frames[first:end]) * self.by_byte).sum(-1)
 
     def of_states(self, rows_XS: Tensor) -> Tensor:
         """Of states, by the rows of their frames: -1 is blank."""
@@ -102,9 +101,9 @@ class FrameKeys:
         return (torch.where(rows_XS >= 0, keys, 0) * self.by_age).sum(-1)
 
     @staticmethod
-    def _bytes(frames_EX: Tensor) -> Tensor:
+    def _bytes(frames_TEX: Tensor) -> Tensor:
         # One more than each byte: a frame of nothing but 0 is not a blank one.
-        return frames_EX.reshape(len(frames_EX), -1).view(torch.uint8).long() + 1
+        return frames_TEX.reshape(*frames_TEX.shape[:2], -1).view(torch.uint8).long() + 1
 
 
 def needed_bytes(rows: int, frame_shape: tuple[int, ...], frame_dtype: np.dtype, notes: int = 0) -> int:
@@ -181,8 +180,10 @@ class Replay:
 
     def _key_all(self) -> None:
         if self._keys is not None:
-            for slot in range(min(self.head + 1, self.length)):
-                self._keys.put(slot)
+            written = min(self.head + 1, self.length)
+            at_once = max(1, 1024 // self.num_envs)
+            for slot in range(0, written, at_once):
+                self._keys.put(slot, min(slot + at_once, written))
 
     def state_keys(self, rows_XS: Tensor) -> Tensor:
         """A number for each state: the same for the same frames, and another for others, as good as certainly."""
@@ -230,7 +231,7 @@ class Replay:
             column[next_slot] = 0.0
         self.frames[next_slot] = torch.as_tensor(next_frames)
         if self._keys is not None:
-            self._keys.put(next_slot)
+            self._keys.put(next_slot, next_slot + 1)
         self.flags[next_slot] = self._put(next_begins.astype(np.uint8) * np.uint8(BEGIN))
         self.head += 1
         self.clock += 1

@@ -126,7 +126,8 @@ class Trainer:
             # Frames are saved once, however many checkpoints name them; one kept for good may have a ring of its own.
             rings = 1 + (config.frames // config.keep_every_frames if config.keep_every_frames else 0)
             rows = config.frames / info.frames_per_step + config.num_envs
-            check_room(folder.path, int(needed * max(1.0, min(rings, rows / config.replay_rows))))
+            held = config.keep_checkpoints * 4 * notes * config.replay_rows  # in each checkpoint anew
+            check_room(folder.path, int(needed * max(1.0, min(rings, rows / config.replay_rows))) + held)
         folder.checkpoints.keep, folder.checkpoints.every = config.keep_checkpoints, config.keep_every_frames
         self.resources = Resources(folder.checkpoints, report, self.device)
         self.replay = Replay(
