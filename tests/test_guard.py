@@ -522,6 +522,8 @@ def told_of(frames: int = 5_000, **changes: Any) -> list[str]:
         "loss": 0.1, "q": 1.0, "lower_violated": 0.25, "lower_gap": 0.5, "upper_violated": 0.125, "upper_gap": 0.0625,
         "return_tightest": 0.75,
     }  # fmt: skip
+    if changes.get("horizon") == "crossings":
+        values["crossings"] = 0.0
     return progress.line(values, preset("paper").replace(frames=6_000, **changes), None).split(" · ")
 
 
@@ -536,6 +538,8 @@ def test_a_line_tells_of_what_the_run_has() -> None:
     assert told_of(k=0) == [*always, lower, returns]
     assert told_of(k=0, upper_from=0) == told_of()
     assert told_of(k=0, upper_from=0, upper_by="ahead") == [*always, lower, returns]
+    crossing: dict[str, Any] = {"horizon": "crossings", "use_upper": False, "use_return": False, "k": 0}
+    assert told_of(**crossing) == [*always, lower, "crossings 0%"]
 
 
 def test_a_run_that_only_plays_yet_says_nothing_of_the_time_left() -> None:

@@ -70,7 +70,7 @@ class Config:
 
     # Bounds
     bounds: bool = setting("tighten; false is plain DQN")
-    k: int = setting("K: horizons of the bounds, k = 1..K; 0: of the window none, which leaves R_j", "steps", 0, 64)
+    k: int = setting("K: horizons of the bounds, k = 1..K; 0: none, which leaves R_j", "steps", 0, 64)
     upper_from: int = setting("first horizon of upper bounds from behind: 1 starts at s(j-2), 0 at s(j-1)", "", 0, 1)
     lower_draws: int = setting("lower bounds drawn for each sample; 0: all horizons", "", 0)
     upper_draws: int = setting("upper bounds from behind drawn for each sample; 0: all horizons", "", 0)
@@ -80,7 +80,7 @@ class Config:
     slide_steps: int = setting("from the farthest to the nearest, counted from the start of learning", "steps", 1)
     horizon: Literal["window", "episode", "crossings"] = setting(
         "lower bounds look K steps ahead; or on to the episode's end through what the rows ahead had as bounds; or on "
-        "through what came of any action in the same states, whichever episode tried it"
+        "through what came of any action in the same states, whichever episode tried it, reckoned anew for K + 1 steps"
     )
     crossing_step: float = setting(
         "share of what is newly found of a state's action that joins what was known; 1: takes its place, as where the "
@@ -124,8 +124,8 @@ class Config:
         "by how many times the distance from Q to its return's outermost quantile bounds are eased; 0: not", "", 0
     )
     expectile: float = setting(
-        "a bound that is not violated pulls back by (1 - this) / this of the penalty; 1: not, 0.5: by all of it, as a "
-        "target does",
+        "a bound that is not violated pulls back by (1 - this) / this of the penalty; 1: not at all, 0.5: by all of "
+        "it, as a target does",
         "",
         0.5,
         1,

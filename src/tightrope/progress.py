@@ -54,12 +54,14 @@ def line(values: dict[str, Any], config: Config, evaluated: float | None) -> str
     if "loss" in values:
         parts.append(f"loss {values['loss']:.3g}")
         parts.append(f"Q {values['q']:.3g}")
-        if config.bounds and (config.k or config.use_return):
+        if config.bounds and (config.k or config.use_return or config.horizon != "window"):
             parts.append(f"L violated {values['lower_violated']:.0%} by {values['lower_gap']:.2g}")
         if config.bounds and config.use_upper and config.k >= (config.upper_from if config.upper_by == "behind" else 1):
             parts.append(f"U violated {values['upper_violated']:.0%} by {values['upper_gap']:.2g}")
         if config.bounds and config.use_return:
             parts.append(f"R tightest {values['return_tightest']:.0%}")
+        if "crossings" in values:
+            parts.append(f"crossings {values['crossings']:.0%}")
     return " · ".join(parts)
 
 
